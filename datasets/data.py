@@ -31,6 +31,8 @@ TASKS = {
     "archive": "stringline.datasets.verbs.archive_command:archive_store",
     "expand": "stringline.datasets.verbs.archive_command:expand_archive",
     "cache": "stringline.datasets.verbs.cache_command:cache_store",
+    "clouds": "stringline.datasets.verbs.keyposes_command:make_clouds",
+    "keyposes": "stringline.datasets.verbs.keyposes_command:count_store",
     "depth": "stringline.datasets.verbs.depth_command:estimate_depth_of_store",
     "images": "stringline.datasets.verbs.images_command:convert_images",
     "annotations": "stringline.datasets.verbs.images_command:write_annotations",

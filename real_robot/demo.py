@@ -3,12 +3,11 @@
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
-from stringline.real_robot.showcase.training_recipe import with_training_recipe
 
 
 def main() -> None:
     """Runs the command."""
-    run("demo", _demo, complete=with_training_recipe)
+    run("demo", _demo)
 
 
 def _demo(config: DictConfig) -> None:

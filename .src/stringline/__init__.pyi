@@ -134,6 +134,8 @@ from stringline.policies.algorithms.chunk_policy import masked_mean as masked_me
 from stringline.policies.algorithms.diffusion import DiffusionPolicy as DiffusionPolicy
 from stringline.policies.algorithms.energy import EnergyPolicy as EnergyPolicy
 from stringline.policies.algorithms.flow import FlowPolicy as FlowPolicy
+from stringline.policies.algorithms.keypose_policy import KeyposePolicy as KeyposePolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy as LearnedPolicy
 from stringline.policies.algorithms.policy_settings import ActionPlaces as ActionPlaces
 from stringline.policies.algorithms.policy_settings import PolicySettings as PolicySettings
 from stringline.policies.checkpoints.load import load_policy as load_policy
@@ -155,6 +157,7 @@ from stringline.policies.observation.normaliser import MinMaxNormaliser as MinMa
 from stringline.policies.observation.normaliser import QuantileNormaliser as QuantileNormaliser
 from stringline.policies.observation.observation_encoder import ObservationEncoder as ObservationEncoder
 from stringline.policies.observation.observation_settings import EncoderSettings as EncoderSettings
+from stringline.policies.observation.point_encoder import PointEncoder as PointEncoder
 from stringline.policies.remote.access import ServerAccess as ServerAccess
 from stringline.policies.remote.client import RemotePolicy as RemotePolicy
 from stringline.policies.remote.openpi import OpenpiPolicy as OpenpiPolicy

@@ -92,7 +92,7 @@ class ImageSize:
         return np.asarray(self._framed(small), np.uint8)
 
     def depth(self, image: Array) -> NDArray[np.uint16]:
-        """Returns depth (height, width) from one (H, W) uint16, by `valid_mean`."""
+        """Returns depth (height, width) from one (H, W) uint16, by `nearest_valid`."""
         scaled = self._scaled(*image.shape)
         small = resample_depth(image[None], *scaled)[0] if scaled != image.shape else image
         return np.asarray(self._framed(small), np.uint16)

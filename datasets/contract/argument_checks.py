@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import stringline
 
-
 SettingsT = TypeVar("SettingsT")
 
 

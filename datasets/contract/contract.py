@@ -39,11 +39,13 @@ from typing import Any, Literal, Self
 
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.contract.argument_checks import Range, unknown_name
 
 Array = NDArray[Any]
 Observation = Mapping[str, Array]
 EpisodeArrays = Mapping[str, Array]
+
+_CONTROL_HZ = Range(least=0.01, most=10_000)
 
 SERIES = "series/"
 """Beginning of the keys of further series, which no policy reads."""
@@ -120,7 +122,7 @@ class Contract:
     Attributes:
         embodiment: Name of the embodiment, such as `aloha`.
         base_frame: Description of the frame that every `T_base_*` refers to.
-        control_hz: Actions per second.
+        control_hz: Actions per second, 0.01 to 10,000.
         cameras: Cameras in a fixed order.
         joints: Names of the entries of `joints/*`; empty for data without joint state.
         arms: Names of the arms that have a `T_base_gripper/<arm>`.
@@ -136,8 +138,7 @@ class Contract:
     action: tuple[ActionDimension, ...]
 
     def __post_init__(self) -> None:
-        if not self.control_hz > 0:
-            raise ValueError(f"control_hz is {self.control_hz}; it must be positive.")
+        _CONTROL_HZ.check(control_hz=self.control_hz)
         if not self.action:
             raise ValueError("A contract needs at least one action dimension.")
         if not self.cameras and not self.joints:

@@ -7,7 +7,7 @@ that a copy can be completed.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from stringline.datasets.cameras.resampling import (
     DepthResampling,
@@ -40,14 +40,14 @@ class Resolution:
     height: int
     width: int
     cameras: Sequence[str] | None = None
-    depth: DepthResampling | Literal["none"] = "valid_mean"
+    depth: DepthResampling | Literal["none"] = "nearest_valid"
 
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
             raise ValueError(
                 f"The training resolution is {self.height}x{self.width}; allowed: positive numbers."
             )
-        ways = ("valid_mean", "nearest", "none")
+        ways = (*get_args(DepthResampling), "none")
         if self.depth not in ways:
             raise unknown_name("way to resample depth", self.depth, ways)
 

@@ -118,7 +118,8 @@ def remember(packages: Iterable[str]) -> None:
     if not set(chosen) - set(remembered()):
         return
     file = trust_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.parent.exists():
+        _make_private(file.parent)
     with exclusive(file.parent):
         known = remembered()
         new = sorted(set(chosen) - set(known))
@@ -126,11 +127,33 @@ def remember(packages: Iterable[str]) -> None:
     logger.info("Checkpoints may run the code of %s from now on: %s.", ", ".join(new), file)
 
 
+def _make_private(folder: Path) -> None:
+    """Makes a folder, and those above it, that only the user can change."""
+    for one in reversed([folder, *folder.parents]):
+        if not one.exists():
+            one.mkdir(mode=0o700)
+
+
 def _check_owner(file: Path) -> None:
-    for path in (file, file.parent):
+    """Checks that nobody else can change or replace a file, as OpenSSH checks its files.
+
+    The file, what it links to, and all folders above both belong to the user or to root and cannot
+    be written by a group or by others, up to the home folder or the root. A sticky folder, such as
+    /tmp, is accepted above them: others can add files to it, but not replace these.
+    """
+    for path in dict.fromkeys([*_up_from(file.absolute()), *_up_from(file.resolve())]):
         status = path.stat()
-        if status.st_mode & stat.S_IWOTH or status.st_uid not in (0, os.geteuid()):
+        shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_uid not in (0, os.geteuid()) or (shared and not sticky):
             raise ValueError(
                 f"The list of trusted packages {file} has no effect, because other users can "
-                f"change {path}. Correct its owner and its permissions, for example by chmod o-w."
+                f"change {path}. Correct its owner and its permissions, for example by chmod go-w."
             )
+
+
+def _up_from(file: Path) -> list[Path]:
+    """Returns a file and the folders above it, up to the home folder or the root."""
+    above = [file, *file.parents]
+    home = Path.home().resolve()
+    return above[: above.index(home) + 1] if home in above else above

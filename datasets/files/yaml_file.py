@@ -9,6 +9,8 @@ from stringline.datasets.files.limits import MOST_YAML_BYTES
 
 # Nodes of a file whose aliases are replaced by what they stand for.
 MOST_NODES = 1_000_000
+# Nodes of the text itself: PyYAML reads about 20,000 in a second.
+MOST_WRITTEN = 100_000
 DEEPEST = 100
 
 
@@ -38,8 +40,9 @@ def parse_yaml(text: str) -> Any:
     whose first reader never ends. So the nodes are counted before anything is made of them.
 
     Raises:
-        yaml.YAMLError: The text is not valid YAML, contains itself, stands for more than a million
-            nodes, or is nested more than 100 levels deep.
+        yaml.YAMLError: The text is not valid YAML, gives a key twice, contains itself, stands for
+            more than a million nodes or has more than 100,000 of its own, or is nested more than
+            100 levels deep.
     """
     loader = _Loader(text)
     try:
@@ -56,11 +59,15 @@ class _Loader(yaml.SafeLoader):
     """Reads texts of a limited depth, whatever the interpreter's limit of recursion is."""
 
     _depth = 0
+    _written = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Returns the next node, as PyYAML's composer does."""
         if self._depth == DEEPEST:
             raise yaml.YAMLError(f"it is nested more than {DEEPEST} levels deep")
+        self._written += 1
+        if self._written > MOST_WRITTEN:
+            raise yaml.YAMLError(f"it has more than {MOST_WRITTEN} entries; allowed: fewer")
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -78,6 +85,7 @@ def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
     counts[node] = 0
     children = node.value
     if isinstance(node, yaml.MappingNode):
+        _check_keys(node)
         children = [part for pair in children for part in pair]
     count = 1 + sum(_count(child, counts) for child in children)
     if count > MOST_NODES:
@@ -86,3 +94,18 @@ def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
         )
     counts[node] = count
     return count
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Checks that no key is given twice, of which PyYAML would take the last one in silence."""
+    lines: dict[tuple[str, str], int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        name = (key.tag, key.value)
+        line = key.start_mark.line + 1
+        if name in lines:
+            raise yaml.YAMLError(
+                f"the key {key.value!r} is given twice, in lines {lines[name]} and {line}; keep one"
+            )
+        lines[name] = line

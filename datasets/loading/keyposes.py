@@ -24,13 +24,13 @@ from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE,
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.loading.gripper_commands import (
     STROKE,
     check_openings,
     is_open,
     turning_points,
 )
+from stringline.datasets.store.episode import StoredEpisode
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -80,11 +80,11 @@ class KeyposeSettings:
             value = getattr(self, field.name)
             if field.name == "stops":
                 if value not in get_args(Stops):
-                    raise unknown_name("keyposes.stops", str(value), get_args(Stops))
+                    raise unknown_name("choice of stops", str(value), get_args(Stops))
             elif field.name == "smooth_s":
-                NOT_NEGATIVE.check(**{"keyposes.smooth_s": value})
+                NOT_NEGATIVE.check(smooth_s=value)
             else:
-                POSITIVE.check(**{f"keyposes.{field.name}": value})
+                POSITIVE.check(**{field.name: value})
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,15 @@ class Keyposes:
     def next_of(self, steps: Array) -> NDArray[np.int64]:
         """Returns the keypose (N,) that follows each of the steps (N,); `NO_EVENT` after the last.
 
-        While a gripper acts, the frame belongs to the following keypose.
+        Steps between start and end of an event, see `during`, belong to the following keypose.
         """
         number = np.searchsorted(self.start, steps, side="left")
         return np.where(number < len(self), number, NO_EVENT).astype(np.int64)
+
+    def during(self, steps: Array) -> Flags:
+        """Returns whether an event is going on at each of the steps (N,), between start and end."""
+        inside = (steps[:, None] > self.start) & (steps[:, None] <= self.end)
+        return np.asarray(inside.any(axis=1))
 
     def targets(self, steps: Array) -> dict[str, Array]:
         """Returns the training targets of the frames at some steps (N,), by key of a batch.
@@ -222,7 +227,8 @@ def find_keyposes(motion: Motion, settings: KeyposeSettings | None = None) -> Ke
             f"There is no keypose in {len(motion.pose)} steps: no opening changes by "
             f"{settings.stroke:g} while its arm stands still (within {settings.rest_m:g} m for "
             f"{settings.rest_s:g} s), and no arm stops after {settings.travel_m:g} m. Set "
-            "keyposes.stroke, keyposes.rest_m or keyposes.stops=always, or train policy=diffusion."
+            "stroke, rest_m or stops=always (policy.events.* of a training), or train "
+            "policy=diffusion, which needs no keyposes."
         )
     return _described(_merged(events, motion.steps(settings.together_s)), motion, settings)
 
@@ -299,7 +305,7 @@ def _without_undone(
 
 
 def _without_shaping(events: list[_Event]) -> list[_Event]:
-    """Removes the opening of an empty hand: it holds nothing before it closes for the first time."""
+    """Removes the opening of an empty hand, which has not closed before."""
     first = {event.arms: event for event in reversed(events)}
     closing = {event.arms for event in events if event.closes}
     return [
@@ -472,10 +478,11 @@ def angle_between(first: Floats, second: Floats) -> float:
 
 def sequence_of(keyposes: Keyposes, arms: tuple[str, ...]) -> str:
     """Returns the events in words, such as `left closes, right closes, left opens`."""
-    return ", ".join(_events_in_words(keyposes, arms))
+    return ", ".join(events_in_words(keyposes, arms))
 
 
-def _events_in_words(keyposes: Keyposes, arms: tuple[str, ...]) -> Iterator[str]:
+def events_in_words(keyposes: Keyposes, arms: tuple[str, ...]) -> Iterator[str]:
+    """Yields each event in words, such as `left closes` or `left and right stops`."""
     for row in range(len(keyposes)):
         parts: Mapping[str, list[str]] = {"closes": [], "opens": [], "stops": []}
         for arm, name in enumerate(arms):

@@ -104,12 +104,17 @@ class Statistics(Mapping[str, KeyStatistics]):
         texts = {episode.attributes.instruction for episode in (*episodes, *others)} - {""}
         by_key = {key: statistics_of(partial(_parts, episodes, key)) for key in shared}
         if all(episode.attributes.contract.arms for episode in episodes):
-            by_key[GRIPPER_POSITIONS] = statistics_of(lambda: map(_gripper_positions, episodes))
+            by_key[GRIPPER_POSITIONS] = gripper_statistics(episodes)
         return cls(by_key, instructions=sorted(texts))
 
 
 def _parts(episodes: Sequence[StoredEpisode], key: str) -> Iterator[NDArray[Any]]:
     return (episode.arrays[key] for episode in episodes)
+
+
+def gripper_statistics(episodes: Sequence[StoredEpisode]) -> KeyStatistics:
+    """Computes the statistics of the positions of all grippers in the base frame, m."""
+    return statistics_of(lambda: map(_gripper_positions, episodes))
 
 
 def _gripper_positions(episode: StoredEpisode) -> NDArray[Any]:

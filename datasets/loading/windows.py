@@ -110,6 +110,10 @@ class Windows:
         self._maps = MmapCache(episodes, open_files)
         self.tasks = tuple(episode.attributes.task for episode in episodes)
         starts = [window_starts(episode, self.contract.cameras, every_step) for episode in episodes]
+        keyposes_of = [episode_keyposes(each, events) for each in episodes] if events else []
+        if keyposes_of:  # A policy makes no prediction while a gripper acts.
+            both = zip(starts, keyposes_of, strict=True)
+            starts = [steps[~each.during(steps)] for steps, each in both]
         if clouds is not None:
             least = round(self.contract.control_hz / CLOUDS_HZ)
             starts = [spaced(steps, least) for steps in starts]
@@ -122,7 +126,6 @@ class Windows:
         }
         self._index_actions(episodes, gripper_commands, keyposes)
         self._index_past(episodes, past_images)
-        keyposes_of = [episode_keyposes(episode, events) for episode in episodes] if events else []
         self._index_events(keyposes_of, starts)
         self._clouds = _clouds(clouds, episodes, starts, keyposes_of) if clouds else None
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.files.atomic import write_file
-from stringline.datasets.loading.statistics import KeyStatistics
+from stringline.datasets.loading.statistics import KeyStatistics, gripper_statistics
 from stringline.datasets.store.episode import StoredEpisode
 
 logger = logging.getLogger(__name__)
@@ -87,8 +87,9 @@ class Workspace:
         """Returns the workspace of a data set, given the statistics of its gripper positions."""
         below = np.array([settings.margin_m, settings.margin_m, settings.below_m])
         above = np.array([settings.margin_m, settings.margin_m, settings.above_m])
-        low, high = grippers.min - below, grippers.max + above
-        return cls(tuple(low.round(3).tolist()), tuple(high.round(3).tolist()))
+        low = (grippers.min - below).round(3)
+        high = (grippers.max + above).round(3)
+        return cls(tuple(low.tolist()), tuple(high.tolist()))
 
 
 @dataclass(frozen=True)
@@ -447,7 +448,9 @@ class CloudCache:
         records = np.zeros(len(steps), cloud_dtype(self.maker.settings.points))
         arrays = episode.arrays
         arms = episode.attributes.contract.arms
-        for record, observation in zip(records, self._observations(episode, steps), strict=True):
+        for record, observation in zip(
+            records, recorded_inputs(episode, self.maker.cameras, steps), strict=True
+        ):
             cloud = self.maker(observation)
             record["points"] = np.round(cloud.points / UNIT_M)
             record["colours"] = cloud.colours
@@ -459,30 +462,6 @@ class CloudCache:
             )
             records["held"] = held_points(records, poses.astype(np.float32), spans)
         return records
-
-    def _observations(
-        self, episode: StoredEpisode, steps: NDArray[np.int64]
-    ) -> Iterable[dict[str, Array]]:
-        arrays = episode.arrays
-        names = [camera.name for camera in self.maker.cameras if f"depth/{camera.name}" in arrays]
-        read = {
-            key: arrays[key]
-            for name in names
-            for key in (
-                f"{kind}/{name}" for kind in ("rgb", "depth", "intrinsics", "T_base_camera")
-            )
-        }
-        joints = arrays["joints/position"]
-        for step in steps.tolist():
-            found: dict[str, Array] = {"joints/position": joints[step]}
-            for name in names:
-                frame = int(arrays[f"frame/{name}"][step])
-                for kind in ("rgb", "depth"):
-                    found[f"{kind}/{name}"] = read[f"{kind}/{name}"][frame]
-                for kind, axes in (("intrinsics", 2), ("T_base_camera", 2)):
-                    stored = read[f"{kind}/{name}"]
-                    found[f"{kind}/{name}"] = stored if stored.ndim == axes else stored[frame]
-            yield found
 
     def _key(self, episode: StoredEpisode, steps: Array, spans: Sequence[Any]) -> str:
         """Returns the identifier of an episode's clouds: of the content of all that they show."""
@@ -497,6 +476,26 @@ class CloudCache:
         for arm, away, marked in spans:
             digest.update(f"{arm} {away.tolist()} {marked.tolist()}".encode())
         return digest.hexdigest()[:32]
+
+
+def recorded_inputs(
+    episode: StoredEpisode, cameras: Sequence[Camera], steps: NDArray[np.int64]
+) -> Iterator[dict[str, Array]]:
+    """Yields what a `CloudMaker` reads, at some steps of an episode."""
+    arrays = episode.arrays
+    names = [camera.name for camera in cameras if f"depth/{camera.name}" in arrays]
+    images = {f"{kind}/{name}" for kind in ("rgb", "depth") for name in names}
+    geometry = {f"{kind}/{name}" for kind in ("intrinsics", "T_base_camera") for name in names}
+    read = {key: arrays[key] for key in images | geometry}
+    fixed = {key for key in geometry if read[key].ndim == 2}  # One matrix for the whole episode.
+    frames = {name: arrays[f"frame/{name}"] for name in names}
+    joints = arrays["joints/position"]
+    for step in steps.tolist():
+        found: dict[str, Array] = {"joints/position": joints[step]}
+        for key, array in read.items():
+            frame = int(frames[key.partition("/")[2]][step])
+            found[key] = array if key in fixed else array[frame]
+        yield found
 
 
 def _write(file: Path, records: Array) -> None:
@@ -532,8 +531,32 @@ def limit_size(folder: Path, most_bytes: int, keep: Iterable[Path] = ()) -> None
             total -= stat.st_size
 
 
+def cloud_maker(
+    episodes: Sequence[StoredEpisode], cameras: Sequence[str] | None, settings: CloudSettings
+) -> CloudMaker:
+    """Returns the maker of the clouds of a training.
+
+    Args:
+        episodes: The training episodes, whose grippers the workspace surrounds.
+        cameras: Names of the cameras; None: all.
+        settings: How clouds are made.
+
+    Raises:
+        ValueError: A camera does not exist, or lacks depth or calibration, or there are no arms.
+    """
+    contract = episodes[0].attributes.contract
+    if not contract.arms:
+        raise ValueError(
+            "Point clouds need gripper poses, which bound the workspace; the contract has no arms. "
+            "Import the recordings with layout.embodiment=NAME."
+        )
+    chosen = contract.cameras if cameras is None else [contract.camera(name) for name in cameras]
+    workspace = Workspace.around(gripper_statistics(episodes), settings)
+    return CloudMaker(chosen, workspace, removable_embodiment(contract), settings)
+
+
 def removable_embodiment(contract: Contract) -> Embodiment | None:
-    """Returns the embodiment of a contract whose links can be removed from clouds; None: unknown."""
+    """Returns the embodiment whose links can be removed from clouds; None: it is unknown."""
     embodiment = EMBODIMENTS.get(contract.embodiment)
     if embodiment is None or len(contract.joints) != len(embodiment.joints):
         return None

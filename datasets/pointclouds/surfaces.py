@@ -115,7 +115,7 @@ def _at_most(largest: int, view: DepthView) -> tuple[Floats, Floats]:
     height = size[0] // shrink
     width = size[1] // shrink
     small = (
-        resample_depth(view.depth[None], height, width)[0].astype(np.float64)
+        resample_depth(view.depth[None], height, width, "valid_mean")[0].astype(np.float64)
         * view.camera.depth_unit_m
     )
     return small, np.asarray(

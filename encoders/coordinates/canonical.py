@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import POSITIVE
-from stringline.encoders.coordinates.coordinates import MetricPlaces
-from stringline.encoders.coordinates.geometry import View
+from stringline.encoders.coordinates.coordinates import MetricPlaces, MissingDepth
+from stringline.encoders.coordinates.geometry import DepthPooling, View
 
 ON_AXIS_M = 1e-6
 Vector = tuple[float, float, float]
@@ -42,6 +42,8 @@ class CanonicalPlaces(nn.Module, ABC):
         axis: Sequence[float] = (0.0, 0.0, 1.0),
         forward: Sequence[float] = (1.0, 0.0, 0.0),
         perturbation: float = 0.0,
+        depth_pooling: DepthPooling = "median",
+        missing_depth: MissingDepth = "exclude",
     ) -> None:
         """Sets the frame.
 
@@ -50,9 +52,14 @@ class CanonicalPlaces(nn.Module, ABC):
             axis: Direction of the axis in the base frame, of any length.
             forward: Direction of azimuth 0; only its part perpendicular to the axis counts.
             perturbation: See `PatchCentres`.
+            depth_pooling: See `MetricPlaces`.
+            missing_depth: See `MissingDepth`.
         """
         super().__init__()
-        self.metric = MetricPlaces(perturbation=perturbation)
+        self.metric = MetricPlaces(
+            perturbation=perturbation, depth_pooling=depth_pooling, missing_depth=missing_depth
+        )
+        self.missing_depth = self.metric.missing_depth
         self.origin = _vector("origin", origin)
         # Plain numbers, not buffers: exact in every type, and part of the configuration.
         self.frame = _frame(_vector("axis", axis), _vector("forward", forward))
@@ -128,6 +135,8 @@ class CylindricalPlaces(CanonicalPlaces):
         axis: Sequence[float] = (0.0, 0.0, 1.0),
         forward: Sequence[float] = (1.0, 0.0, 0.0),
         perturbation: float = 0.0,
+        depth_pooling: DepthPooling = "median",
+        missing_depth: MissingDepth = "exclude",
     ) -> None:
         """Sets the frame.
 
@@ -137,11 +146,20 @@ class CylindricalPlaces(CanonicalPlaces):
             axis: See `CanonicalPlaces`.
             forward: See `CanonicalPlaces`.
             perturbation: See `PatchCentres`.
+            depth_pooling: See `MetricPlaces`.
+            missing_depth: See `MissingDepth`.
 
         Raises:
             ValueError: See `CanonicalPlaces`, or the radius is not above 0.
         """
-        super().__init__(origin=origin, axis=axis, forward=forward, perturbation=perturbation)
+        super().__init__(
+            origin=origin,
+            axis=axis,
+            forward=forward,
+            perturbation=perturbation,
+            depth_pooling=depth_pooling,
+            missing_depth=missing_depth,
+        )
         if radius not in POSITIVE:
             raise ValueError(f"radius is {radius}; allowed: above 0, in metres.")
         self.radius = radius

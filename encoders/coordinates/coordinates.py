@@ -1,17 +1,30 @@
 """Coordinates of patches: pixels, pixels and depth, or metres in the base frame."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.argument_checks import FINITE
-from stringline.encoders.coordinates.geometry import View, patch_depth, patch_places
+from stringline.datasets.contract.argument_checks import FINITE, unknown_name
+from stringline.encoders.coordinates.geometry import (
+    DepthPooling,
+    View,
+    check_pooling,
+    patch_places,
+    pooled_depth,
+)
 from stringline.encoders.coordinates.perturbation import PatchCentres
 from stringline.encoders.positions.precision import values_are_hidden
 
 RAYS = "rays"
+
+MissingDepth = Literal["exclude", "centroid"]
+"""What becomes of patches without depth.
+
+`exclude`: they take no part in attention where other patches of their image have a position.
+`centroid`: they take part, at the centroid of all tokens with a position.
+"""
 
 
 class Coordinates(Protocol):
@@ -87,6 +100,9 @@ class PatchDepthPlaces(nn.Module):
     After STRING, section 4.4.2. The paper averages over all pixels; here pixels without depth are
     left out, and a patch without any has no position. Points of the robot belong to no image and
     have no position.
+
+    Attributes:
+        missing_depth: See `MissingDepth`.
     """
 
     axes = 3
@@ -98,6 +114,8 @@ class PatchDepthPlaces(nn.Module):
         units_per_metre: float = 8.0,
         *,
         perturbation: float = 0.0,
+        depth_pooling: DepthPooling = "mean",
+        missing_depth: MissingDepth = "exclude",
     ) -> None:
         """Initialises the affine function.
 
@@ -105,9 +123,15 @@ class PatchDepthPlaces(nn.Module):
             grid: Patches a side at training, or (rows, columns) of them.
             units_per_metre: Initial slope, in patches per metre of depth.
             perturbation: See `PatchCentres`; applies to u and v, not to the depth.
+            depth_pooling: Depth of a patch; `mean` as in the paper.
+            missing_depth: See `MissingDepth`.
         """
         super().__init__()
         FINITE.check(units_per_metre=units_per_metre)
+        check_pooling(depth_pooling)
+        _check_missing_depth(missing_depth)
+        self.depth_pooling: DepthPooling = depth_pooling
+        self.missing_depth: MissingDepth = missing_depth
         self.grid = _grid_size(grid)
         self.centres = PatchCentres(perturbation)
         self.slope = nn.Parameter(torch.tensor(units_per_metre))
@@ -122,7 +146,7 @@ class PatchDepthPlaces(nn.Module):
             return nn.functional.pad(uv, (0, 1)), torch.zeros(
                 uv.shape[:2], dtype=torch.bool, device=device
             )
-        depth, known = patch_depth(view.depth, view.depth_unit_m, patch)
+        depth, known = pooled_depth(view.depth, view.depth_unit_m, patch, self.depth_pooling)
         return torch.cat(
             (uv.to(depth.dtype), (self.slope * depth + self.offset).unsqueeze(-1)), dim=-1
         ), known
@@ -138,20 +162,37 @@ class PatchDepthPlaces(nn.Module):
 
 
 class MetricPlaces(nn.Module):
-    """Metres in the base frame of the robot, for all cameras and points."""
+    """Metres in the base frame of the robot, for all cameras and points.
+
+    Attributes:
+        missing_depth: See `MissingDepth`.
+    """
 
     axes = 3
     reads = frozenset({"depth", "intrinsics", "T_base_camera"})
 
-    def __init__(self, *, perturbation: float = 0.0) -> None:
-        """Sets the perturbation.
+    def __init__(
+        self,
+        *,
+        perturbation: float = 0.0,
+        depth_pooling: DepthPooling = "median",
+        missing_depth: MissingDepth = "exclude",
+    ) -> None:
+        """Sets the rules for the depth of patches.
 
         Args:
             perturbation: See `PatchCentres`; a moved patch lies on the ray of its new pixel, at the
-                mean depth of the patch.
+                depth of the patch.
+            depth_pooling: Depth of a patch. The mean of two surfaces is a place in the air between
+                them; the median is on one of them.
+            missing_depth: See `MissingDepth`.
         """
         super().__init__()
+        check_pooling(depth_pooling)
+        _check_missing_depth(missing_depth)
         self.centres = PatchCentres(perturbation)
+        self.depth_pooling: DepthPooling = depth_pooling
+        self.missing_depth: MissingDepth = missing_depth
 
     def patches(
         self, view: View, patch: int, batch: int, device: torch.device
@@ -168,6 +209,7 @@ class MetricPlaces(nn.Module):
             view.T_base_camera,
             patch,
             centres=centres,
+            pooling=self.depth_pooling,
         )
         return places, known & view.calibrated()[:, None]
 
@@ -175,6 +217,19 @@ class MetricPlaces(nn.Module):
         """Returns the points themselves."""
         check_points(points)
         return points, _all_placed(points)
+
+
+def excludes_missing_depth(coordinates: Coordinates) -> bool:
+    """Returns whether patches without depth take no part in attention; see `MissingDepth`.
+
+    Coordinates without the attribute `missing_depth` exclude none.
+    """
+    return getattr(coordinates, "missing_depth", "centroid") == "exclude"
+
+
+def _check_missing_depth(missing_depth: str) -> None:
+    if missing_depth not in get_args(MissingDepth):
+        raise unknown_name("missing_depth", str(missing_depth), get_args(MissingDepth))
 
 
 def check_points(points: Tensor) -> None:

@@ -2,11 +2,16 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.encoders.positions.precision import values_are_hidden
+
+DepthPooling = Literal["median", "mean"]
+"""The depth of a patch, of its pixels with depth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +149,20 @@ def patch_median_depth(depth: Tensor, depth_unit_m: float, patch: int) -> tuple[
     return torch.where(known, median * depth_unit_m, 0.0), known
 
 
+def pooled_depth(
+    depth: Tensor, depth_unit_m: float, patch: int, pooling: DepthPooling = "median"
+) -> tuple[Tensor, Tensor]:
+    """Returns `patch_median_depth` or `patch_depth` by name."""
+    pool = patch_median_depth if pooling == "median" else patch_depth
+    return pool(depth, depth_unit_m, patch)
+
+
+def check_pooling(pooling: str) -> None:
+    """Raises a ValueError for a name that is not in `DepthPooling`."""
+    if pooling not in get_args(DepthPooling):
+        raise unknown_name("depth_pooling", str(pooling), get_args(DepthPooling))
+
+
 def _pixels(image: Tensor, patch: int) -> Tensor:
     """Returns the pixels (B, N, patch^2) of the patches of an image (B, H, W)."""
     batch, height, width = image.shape
@@ -206,14 +225,15 @@ def patch_places(
     patch: int,
     *,
     centres: Tensor | None = None,
+    pooling: DepthPooling = "median",
 ) -> tuple[Tensor, Tensor]:
-    """Puts each patch where its centre's ray reaches the patch's mean depth.
+    """Puts each patch where its centre's ray reaches the patch's median or mean depth.
 
     Depth and geometry are as in `View`; `centres` are the pixels (u, v) of the rays, (N, 2) or
     (B | 1, N, 2); None: `patch_centres`. Returns (B, N, 3) metres in the base frame, row by row,
     float64 if depth or `T_base_camera` is, and (B, N) bool, False for patches without depth.
     """
-    z, known = patch_depth(depth, depth_unit_m, patch)
+    z, known = pooled_depth(depth, depth_unit_m, patch, pooling)
     z = z.to(torch.promote_types(z.dtype, T_base_camera.dtype))
     pixels = (
         patch_centres(depth.shape[1], depth.shape[2], patch, depth.device)

@@ -17,7 +17,14 @@ from stringline.encoders.coordinates.coordinates import (
     MetricPlaces,
     check_points,
 )
-from stringline.encoders.coordinates.geometry import View, base_rays, patch_depth, patch_spread
+from stringline.encoders.coordinates.geometry import (
+    DepthPooling,
+    View,
+    base_rays,
+    check_pooling,
+    patch_spread,
+    pooled_depth,
+)
 from stringline.encoders.coordinates.perturbation import PatchCentres
 
 
@@ -48,6 +55,7 @@ class RayPlaces(nn.Module):
         spread: float = 0.0,
         edges: bool = False,
         perturbation: float = 0.0,
+        depth_pooling: DepthPooling = "median",
     ) -> None:
         """Sets the prior of the depth.
 
@@ -61,11 +69,13 @@ class RayPlaces(nn.Module):
             edges: Whether a patch with depth has a spread too, the standard deviation of the depth
                 of its pixels, which is large at the edges of objects.
             perturbation: See `PatchCentres`.
+            depth_pooling: Depth of a patch with depth; see `MetricPlaces`.
 
         Raises:
             ValueError: An argument is out of range.
         """
         super().__init__()
+        check_pooling(depth_pooling)
         NOT_NEGATIVE.check(spread=spread)
         if plane_m is not None:
             FINITE.check(plane_m=plane_m)
@@ -81,6 +91,7 @@ class RayPlaces(nn.Module):
         self.range_m = (float(near), float(far))
         self.spread = spread
         self.edges = edges
+        self.depth_pooling: DepthPooling = depth_pooling
         self.centres = PatchCentres(perturbation)
 
     def patches(
@@ -104,7 +115,11 @@ class RayPlaces(nn.Module):
         if view.intrinsics is None or view.T_base_camera is None:
             raise ValueError(without_rays("The view"))
         kind = torch.promote_types(torch.float32, view.T_base_camera.dtype)
-        measured = None if view.depth is None else patch_depth(view.depth, view.depth_unit_m, patch)
+        measured = (
+            None
+            if view.depth is None
+            else pooled_depth(view.depth, view.depth_unit_m, patch, self.depth_pooling)
+        )
         kind = kind if measured is None else torch.promote_types(kind, measured[0].dtype)
         directions, origin = base_rays(
             self.centres(view, patch, batch, device),

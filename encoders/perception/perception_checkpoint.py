@@ -14,11 +14,13 @@ from stringline.encoders.pretrained.initial_weights import without_files
 from stringline.encoders.pretrained.text_models import StoredText
 from stringline.encoders.training.checkpoint import (
     ASKED_FOR,
+    WEIGHTS,
     build,
     load_description,
     load_weights,
     save_checkpoint,
 )
+from stringline.encoders.training.checkpoint_sizes import bounded_by
 
 CONTRACT = "image_contract"
 
@@ -96,7 +98,8 @@ def load_perception(where: str | Path, trust: Sequence[str] = ()) -> PerceptionN
             f"{directory} contains no network of perception: {error} is missing."
         ) from error
     consent = Trust(f"The checkpoint {where}", frozenset(trust))
-    network = build_network(model, contract, consent)
+    with bounded_by(directory / WEIGHTS, description):
+        network = build_network(model, contract, consent)
     load_weights(directory, network)
     return network.eval()
 

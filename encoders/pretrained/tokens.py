@@ -125,7 +125,9 @@ class PretrainedTokens(nn.Module):
             if spread is not None:
                 spread = nn.functional.pad(spread, (0, 0, self.prefix, 0))
             has_position = nn.functional.pad(has_position, (self.prefix, 0), value=False)
-        has_position, present = presence(observation, camera, has_position)
+        has_position, present = presence(
+            observation, camera, has_position, self.coordinates, self.prefix
+        )
         features = self.project(tokens.features) + mark
         return Tokens(features, coordinates, has_position, present, spread)
 

@@ -24,9 +24,21 @@ from stringline.datasets.files.replaced_directory import replaced_directory
 from stringline.datasets.files.yaml_file import read_yaml
 from stringline.encoders.training.weight_files import fill, read_weights
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS = "weights.safetensors"
 DESCRIPTION = "checkpoint.yaml"
+
+_DEPTH_OF_FORMAT_1 = {"depth_pooling": "mean", "missing_depth": "centroid"}
+_PLACES_OF_FORMAT_1 = {
+    "stringline.MetricPlaces": _DEPTH_OF_FORMAT_1,
+    "stringline.PatchDepthPlaces": _DEPTH_OF_FORMAT_1,
+    "stringline.FilledDepthPlaces": _DEPTH_OF_FORMAT_1,
+    "stringline.CylindricalPlaces": _DEPTH_OF_FORMAT_1,
+    "stringline.SphericalPlaces": _DEPTH_OF_FORMAT_1,
+    "stringline.DirectionPlaces": _DEPTH_OF_FORMAT_1,
+    "stringline.RayPlaces": {"depth_pooling": "mean"},
+}
+"""Arguments that checkpoints of format 1 lack, as this format meant them, by class."""
 
 ASKED_FOR = Trust()
 """The consent that applies to configurations of the user."""
@@ -58,7 +70,14 @@ def save_checkpoint(
 
 
 def load_description(directory: Path) -> dict[str, Any]:
-    """Reads `checkpoint.yaml`; raises a ValueError if it is missing, unreadable or too new."""
+    """Reads `checkpoint.yaml`, with the meaning of its format.
+
+    Format 1 has other defaults than this version; they are written out, so that a model computes
+    what it was trained for.
+
+    Raises:
+        ValueError: It is missing, unreadable or too new.
+    """
     file = directory / DESCRIPTION
     if not file.is_file():
         raise ValueError(
@@ -74,7 +93,21 @@ def load_description(directory: Path) -> dict[str, Any]:
             f"{description.get('code', 'an unknown version')}; this version of Stringline reads "
             f"formats up to {FORMAT}. Upgrade Stringline."
         )
+    if description["format"] == 1 and "model" in description:
+        description["model"] = _of_format_1(description["model"])
     return description
+
+
+def _of_format_1(plain: Any) -> Any:
+    """Returns a configuration of format 1 with the arguments that it lacks."""
+    if isinstance(plain, list):
+        return [_of_format_1(entry) for entry in plain]
+    if not isinstance(plain, dict):
+        return plain
+    lacking = _PLACES_OF_FORMAT_1.get(str(plain.get("_target_")), {})
+    return {key: _of_format_1(value) for key, value in plain.items()} | {
+        name: value for name, value in lacking.items() if name not in plain
+    }
 
 
 def load_weights(directory: Path, model: nn.Module) -> None:

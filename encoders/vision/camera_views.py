@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.coordinates import RAYS
+from stringline.encoders.coordinates.coordinates import RAYS, Coordinates, excludes_missing_depth
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.coordinates.ray_places import without_rays
 
@@ -102,18 +102,40 @@ def resized(images: Tensor, view: View, size: tuple[int, int]) -> tuple[Tensor, 
 
 
 def presence(
-    observation: Mapping[str, Tensor], camera: Camera, has_position: Tensor
+    observation: Mapping[str, Tensor],
+    camera: Camera,
+    has_position: Tensor,
+    coordinates: Coordinates | None = None,
+    prefix: int = 0,
 ) -> tuple[Tensor, Tensor | None]:
-    """Marks the tokens of examples that lack a camera, by `present/<camera>` (B,) bool.
+    """Marks the tokens that do not exist: of a camera that an example lacks, and excluded ones.
 
-    Without that key all examples have the camera. Returns (B, N) bool, tokens that exist and have a
-    position, and (B, N) bool, tokens that exist (None: all).
+    `present/<camera>` (B,) bool tells which examples have the camera; without that key all have it.
+    Coordinates may exclude patches without a position (`MissingDepth`); then they do not exist
+    where other patches of their image have one. An image without any placed patch, such as of a
+    camera without depth, keeps all of its tokens.
+
+    Args:
+        observation: The batch.
+        camera: The camera.
+        has_position: (B, N) bool, which of its tokens have a position.
+        coordinates: The coordinates of the tokens; None: none are excluded.
+        prefix: Number of tokens before the patches, which are never excluded.
+
+    Returns:
+        (B, N) bool, tokens that exist and have a position, and (B, N) bool, tokens that exist
+        (None: all).
     """
     present = observation.get(f"present/{camera.name}")
-    if present is None:
-        return has_position, None
-    present = present[:, None].expand_as(has_position)
-    return has_position & present, present
+    if present is not None:
+        present = present[:, None].expand_as(has_position)
+        has_position = has_position & present
+    if coordinates is None or not excludes_missing_depth(coordinates):
+        return has_position, present
+    kept = has_position | ~has_position.any(dim=1, keepdim=True)
+    if prefix:
+        kept = nn.functional.pad(kept[:, prefix:], (prefix, 0), value=True)
+    return has_position, kept if present is None else kept & present
 
 
 def read_key(observation: Mapping[str, Tensor], key: str) -> Tensor:

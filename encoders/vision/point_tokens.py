@@ -201,7 +201,7 @@ class VoxelTokens(nn.Module):
         shade = (colours.long() + offset) >> 6
         shade = (shade[:, 0] * _SHADES + shade[:, 1]) * _SHADES + shade[:, 2]
         kinds = self._size[2] * _SHADES**3
-        # Of the points of a voxel one gives the colour: the lowest, alike in any order of the points.
+        # One point of a voxel gives its colour: the lowest number, alike in any order of points.
         of_point = layer * _SHADES**3 + shade + row * kinds
         kind = layer.new_full((count,), len(below) * kinds).scatter_reduce_(
             0, inverse, of_point, "amin"

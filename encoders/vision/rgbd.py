@@ -29,7 +29,8 @@ class Tokens:
         features: (B, N, dim).
         coordinates: (B, N, axes), in the unit of the chosen coordinates.
         has_position: (B, N) bool, False for tokens without a position.
-        present: (B, N) bool, False for tokens of cameras that an example lacks; None: all exist.
+        present: (B, N) bool, False for tokens of cameras that an example lacks and for patches that
+            are excluded (`MissingDepth`); None: all exist.
         spread: (B, N, axes), standard deviation of the places as a vector, in the same unit; None:
             all places are exact.
     """
@@ -221,7 +222,7 @@ class RgbdTokens(nn.Module):
         # All streams share the weights.
         features, coordinates, has_position, spread = self._placed(torch.cat(seen), view)
         features = (features + mark).reshape(len(seen), -1, *features.shape[1:])
-        has_position, present = presence(observation, camera, has_position)
+        has_position, present = presence(observation, camera, has_position, self.coordinates)
         return Tokens(features, coordinates, has_position, present, spread)
 
     def _placed(self, seen: Tensor, view: View) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

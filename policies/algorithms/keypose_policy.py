@@ -88,7 +88,7 @@ class KeyposePolicySettings:
         values: Relative values in the diffusion.
         chunk: Actions per plan, T.
         events: How keyposes are found in recordings.
-        refinement: `diffusion` draws the pose around the chosen mode; `none`: the mean of its votes.
+        refinement: `diffusion` draws the pose around the chosen mode; `none`: its votes' mean.
         sampling_steps: Steps of the diffusion.
         noise_samples: Noisy keyposes per example in training, and samples whose mean is the pose.
         noise: Its noise at the first step.
@@ -319,7 +319,8 @@ class KeyposePolicy(LearnedPolicy):
         steps = self.settings.sampling_steps
         clean = start
         for step in range(steps):
-            level, after = 1 - step / steps, 1 - (step + 1) / steps
+            level = 1 - step / steps
+            after = 1 - (step + 1) / steps
             clean = denoiser(noisy, level * ones, votes.query, context, votes.present)
             noisy = clean[..., :9] + (after / level) * (noisy - clean[..., :9])
         shaped = clean.reshape(batch, draws, arms, count, samples, NUMBERS)

@@ -16,6 +16,7 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.pretrained.initial_weights import without_files
 from stringline.encoders.training.checkpoint import (
     ASKED_FOR,
+    WEIGHTS,
     build,
     build_settings,
     load_description,
@@ -23,6 +24,7 @@ from stringline.encoders.training.checkpoint import (
     save_checkpoint,
 )
 from stringline.encoders.training.checkpoint_digest import sha256_of
+from stringline.encoders.training.checkpoint_sizes import bounded_by
 from stringline.policies.action_spaces.space import ActionSpace
 from stringline.policies.algorithms.keypose_policy import (
     HELD_OPENINGS,
@@ -196,11 +198,12 @@ def load_policy(where: str | Path, trust: Sequence[str] = ()) -> LearnedPolicy:
         statistics = description["statistics"]
     except KeyError as error:
         raise ValueError(f"{directory} contains no policy: {error} is missing.") from error
-    policy = build_policy(
-        without_files(model),
-        Contract.from_dict(contract),
-        Statistics.from_dict(statistics),
-        Trust(f"The checkpoint {where}", frozenset(trust)),
-    )
+    with bounded_by(directory / WEIGHTS, {"model": model, "contract": contract}):
+        policy = build_policy(
+            without_files(model),
+            Contract.from_dict(contract),
+            Statistics.from_dict(statistics),
+            Trust(f"The checkpoint {where}", frozenset(trust)),
+        )
     load_weights(directory, policy)
     return policy.eval()

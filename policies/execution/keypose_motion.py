@@ -1,10 +1,11 @@
 """From predicted keyposes to joint targets: smooth motion in task space within the robot's limits.
 
-The way to a keypose has five parts: a free motion to its corner or approach pose, the straight part,
-the gripper's stroke, and the departure. The free motion is planned again with each prediction, from
-the position, speed and acceleration that the last plan commands now, so targets are smooth to their
-second derivative; what follows it is committed, since a hand close to an object hides it. A gripper
-that closed on nothing opens, goes back, and the next prediction may choose another mode.
+The way to a keypose has four parts: a free motion to its corner or approach pose, the straight
+part, the stroke of the gripper, and the departure. The free motion is planned again with each
+prediction, from the position, speed and acceleration that the last plan commands now, so targets
+are smooth to their second derivative. What follows it is committed, since a hand close to an object
+hides it. A gripper that closed on nothing opens and goes back, and the next prediction may choose
+another mode.
 
 This module does not import torch.
 """
@@ -50,6 +51,8 @@ class MotionSettings:
             the gripper acts.
         jump_m: While it moves to a keypose, a prediction further away than this must come twice.
         missed: Number of misses at a place after which another mode is chosen.
+        rest: Probability that an arm acts below which the arms rest.
+        rest_holding: The same while a gripper holds something, which it would not keep for ever.
         reach_m: Remaining error of the inverse kinematics from which a keypose is out of reach, m
             or rad.
     """
@@ -65,10 +68,13 @@ class MotionSettings:
     same_rad: float = 0.25
     jump_m: float = 0.06
     missed: int = 2
+    rest: float = 0.3
+    rest_holding: float = 0.1
     reach_m: float = 0.02
 
     def __post_init__(self) -> None:
         Range(above=0, most=1).check(speed=self.speed)
+        Range(least=0, most=0.5).check(rest=self.rest, rest_holding=self.rest_holding)
         Range(least=1, whole=True).check(missed=self.missed)
         POSITIVE.check(
             acceleration=self.acceleration,
@@ -112,9 +118,16 @@ class PredictedKeypose:
     before: Floats
     after: Floats
 
-    def acting(self) -> tuple[int, ...]:
-        """Returns the arms that act: none if no arm acts more likely than not."""
-        return tuple(np.flatnonzero(self.acts > 0.5).tolist())
+    def acting(self, least: float = 0.5) -> tuple[int, ...]:
+        """Returns the arms that act: those more likely than not, or else the likeliest.
+
+        Args:
+            least: Probability below which no arm acts: the task is done.
+        """
+        likely = np.flatnonzero(self.acts > 0.5)
+        if not len(likely) and self.acts.max() > least:
+            likely = np.array([self.acts.argmax()])
+        return tuple(likely.tolist())
 
 
 @dataclass(frozen=True)
@@ -209,7 +222,7 @@ class KeyposeMotion:
         self._settings = settings
         self._held_opening = np.asarray(held_opening, np.float64)
         self._kinematics = InverseKinematics(embodiment)
-        self._positions = InverseKinematics(embodiment, orientation_cost=0.02)
+        self._positions = InverseKinematics(embodiment, orientation_cost=1e-3)
         self._hinges = np.concatenate([embodiment.hinges[arm] for arm in self._arms])
         limits = embodiment.velocity_limits
         self._top_speed = settings.speed * limits
@@ -287,11 +300,11 @@ class KeyposeMotion:
         for arm in goal.acting:
             self._holds[arm] = goal.closes(arm)
             place = self._embodiment.grippers.get(self._arms[arm])
-            if place is not None and goal.closes(arm):
-                if measured[place] < 0.5 * self._held_opening[arm]:
-                    empty.append(arm)
-                    self._holds[arm] = False
-                    self._count_miss(arm, goal.pose[arm, :3, 3])
+            least = 0.5 * self._held_opening[arm]
+            if place is not None and goal.closes(arm) and measured[place] < least:
+                empty.append(arm)
+                self._holds[arm] = False
+                self._count_miss(arm, goal.pose[arm, :3, 3])
         if empty:
             self._retreat(time, start, goal, empty)
 
@@ -308,7 +321,9 @@ class KeyposeMotion:
         assert plan is not None
         if start >= plan.free_until and time < plan.done_at:
             return  # What is fixed ends in the part of the plan that is committed.
-        acting = prediction.acting()
+        acting = prediction.acting(
+            self._settings.rest_holding if any(self._holds) else self._settings.rest
+        )
         if not acting:
             self._rest(time, start)
             return
@@ -563,7 +578,7 @@ class KeyposeMotion:
         solved = [q]
         for share in shares:
             solved.append(self._solved(_on_the_way(starts, targets, share), solved[-1]))
-        track = self._timed(np.stack(solved), seconds)
+        track = self._timed(np.stack(solved), seconds, _MOST_LONGER)
         if track is None:
             # Past a straight wrist two joints turn fast and far to hold a rotation. Between the
             # same ends the rotation may differ a little instead.
@@ -572,18 +587,18 @@ class KeyposeMotion:
             for knot in range(1, knots):
                 poses = _on_the_way(starts, targets, shares[knot - 1])
                 named = {self._arms[arm]: pose for arm, pose in poses.items()}
-                bent[knot], _ = self._positions.nearest(named, bent[knot], iterations=12)
-            track = self._timed(np.stack(bent), seconds)
+                bent[knot], _ = self._positions.nearest(named, bent[knot], iterations=4)
+            track = self._timed(np.stack(bent), seconds, 2 * _MOST_LONGER)
         if track is None:
             track = self._quintic(q, np.zeros_like(q), np.zeros_like(q), solved[-1], seconds)
         return np.clip(track, self._embodiment.lower, self._embodiment.upper)
 
-    def _timed(self, path: Floats, seconds: float) -> Floats | None:
+    def _timed(self, path: Floats, seconds: float, longer: float) -> Floats | None:
         """Returns targets (T, J) along a path (K, J) within the limits.
 
-        The time is `seconds` or longer; None: it would be more than `_MOST_LONGER` times as long.
+        The time is `seconds` or longer; None: it would be more than `longer` times as long.
         """
-        most = _MOST_LONGER * seconds
+        most = longer * seconds
         while seconds <= most:
             count = int(np.ceil(seconds / self._dt))
             u = np.arange(1, count + 1) / count
@@ -647,8 +662,10 @@ def _along(path: Floats, shares: Floats) -> Floats:
     place = np.clip(shares * steps, 0.0, steps)
     first = np.minimum(place.astype(int), steps - 1)
     u = (place - first)[:, None]
-    p, q = path[first], path[first + 1]
-    m, n = slope[first], slope[first + 1]
+    p = path[first]
+    q = path[first + 1]
+    m = slope[first]
+    n = slope[first + 1]
     return np.asarray(
         (2 * u**3 - 3 * u**2 + 1) * p
         + (u**3 - 2 * u**2 + u) * m

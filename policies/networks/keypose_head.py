@@ -2,19 +2,20 @@
 
 Each token votes for the next keypose of each arm relative to its own place, and the token of the
 arm weighs the votes. Votes of different modes stay apart, where a mean of them would be a pose
-between two grasps (Act3D, Gervet et al., 2023, arXiv 2306.17817, chooses among points in space; here
-the chosen tokens also say where the keypose is beside them). Around a mode, a denoiser draws the
-pose: its tokens stand at the noisy positions and attend to the tokens of the scene by relative
+between two grasps (Act3D, Gervet et al., 2023, arXiv 2306.17817, chooses among points in space;
+here the chosen tokens also say where the keypose is beside them). Around a mode, a denoiser draws
+the pose: its tokens stand at the noisy positions and attend to the tokens of the scene by relative
 places (3D Diffuser Actor, Ke et al., 2024, arXiv 2402.10885). Departure: the diffusion begins at
 the mode with a noise of some centimetres instead of far away, so a few steps suffice.
 
 Numbers of a keypose: position (3, m), rotation (6: the first two columns, Zhou et al., 2019, arXiv
-1812.07035), and from the position to approach, corner and departure (3 each, m). Votes have openings
-as well, since a grasp and a release are two modes.
+1812.07035), and from the position to approach, corner and departure (3 each, m). Votes have
+openings as well, since a grasp and a release are two modes.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.places import Places
 from stringline.encoders.vision.attention import KeyValues, PositionalAttention
 from stringline.policies.networks.denoiser import sinusoidal_embedding
-from stringline.policies.observation.interfaces import ConditioningTokens
+from stringline.policies.networks.token_places import TokenPlaces
 
 NUMBERS = 3 + 6 + 9
 VOTED = NUMBERS + 2
@@ -32,6 +33,25 @@ VOTED = NUMBERS + 2
 FLAGS = 2
 """Logits that an arm acts, and that it moves."""
 SCALE_M = 0.1
+
+
+class PlacedTokens(Protocol):
+    """What is read of the conditioning tokens of an observation encoder."""
+
+    @property
+    def tokens(self) -> Tensor:
+        """(B, N, dim); the last ones belong to the arms."""
+        ...
+
+    @property
+    def places(self) -> TokenPlaces | None:
+        """Their places; the policy checks that there are some."""
+        ...
+
+    @property
+    def arms(self) -> int:
+        """Number of arms."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +76,7 @@ class Votes:
 
 
 def rotation_of(six: Tensor) -> Tensor:
-    """Returns rotation matrices (..., 3, 3) of their first two columns (..., 6), orthonormalised."""
+    """Returns rotations (..., 3, 3) of their first two columns (..., 6), orthonormalised."""
     first = functional.normalize(six[..., :3], dim=-1)
     second = six[..., 3:]
     second = functional.normalize(second - (first * second).sum(-1, keepdim=True) * first, dim=-1)
@@ -75,9 +95,9 @@ class KeyposePointer(nn.Module):
         self.vote_key = nn.Linear(dim, dim)
         # The last three numbers are an offset in the frame of the predicted gripper.
         self.vote = nn.Linear(dim, VOTED + 3)
-        self.flags = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, FLAGS))
+        self.flags = nn.Sequential(nn.Linear(2 * dim, dim), nn.GELU(), nn.Linear(dim, FLAGS))
 
-    def forward(self, conditioning: ConditioningTokens, turn: Tensor | None = None) -> Votes:
+    def forward(self, conditioning: PlacedTokens, turn: Tensor | None = None) -> Votes:
         """Returns the votes.
 
         Args:
@@ -102,10 +122,11 @@ class KeyposePointer(nn.Module):
         position = place[:, None] + SCALE_M * raw[..., :3] + beside
         ways = SCALE_M * raw[..., 9:NUMBERS]
         numbers = torch.cat((position, six, ways, raw[..., NUMBERS:VOTED]), dim=-1)
+        together = query.mean(dim=1, keepdim=True).expand_as(query)
         return Votes(
             logit.masked_fill(~present[:, None], -1e4),
             numbers,
-            self.flags(query).float(),
+            self.flags(torch.cat((query, together), dim=-1)).float(),
             place,
             present,
             query,
@@ -147,7 +168,8 @@ def modes_of(votes: Votes, count: int, radius_m: float) -> tuple[Tensor, Tensor]
     weight = votes.logit.softmax(-1)
     position = votes.numbers[..., :3]
     near = (torch.cdist(position, position) < radius_m).to(weight.dtype)
-    numbers, shares = [], []
+    numbers: list[Tensor] = []
+    shares: list[Tensor] = []
     for _ in range(count):
         mass = (near * weight[:, :, None]).sum(-1)
         best = (mass + 1e-3 * weight).argmax(-1)
@@ -212,7 +234,7 @@ class KeyposeDenoiser(nn.Module):
         )
         self.read = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, NUMBERS))
 
-    def precompute(self, conditioning: ConditioningTokens) -> tuple[list[KeyValues], Places]:
+    def precompute(self, conditioning: PlacedTokens) -> tuple[list[KeyValues], Places]:
         """Projects the conditioning tokens once for any number of noisy keyposes."""
         assert conditioning.places is not None  # Checked by the policy.
         arms = conditioning.arms

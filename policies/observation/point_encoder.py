@@ -161,7 +161,7 @@ class PointEncoder(nn.Module):
         """Builds the embedding of arms and places."""
         dim = settings.dim
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
-        self.embed_state = nn.Linear(6 + 2 + 1, dim)
+        self.embed_state = nn.Linear(9 * len(self.arms), dim)
         self.embed_root = nn.Linear(4, dim)
         waves = torch.tensor(PLACE_WAVELENGTHS_M)
         self.register_buffer("wavelengths", waves, persistent=False)
@@ -285,7 +285,10 @@ class PointEncoder(nn.Module):
         opening = self._openings(observation) * visible
         mark = visible.expand(-1, len(self.arms), -1)
         state = torch.cat((turn, opening, (opening - 0.17) * 5, mark), dim=-1)
-        arms: Tensor = self.arm_mark + self.embed_state(state)
+        # Each arm knows the state of all, its own first: who acts next depends on who holds what.
+        turns = [state.roll(-number, dims=1) for number in range(len(self.arms))]
+        known = torch.stack([turned.flatten(1) for turned in turns], dim=1)
+        arms: Tensor = self.arm_mark + self.embed_state(known)
         roots = (
             self._stacked(observation, "T_base_root")
             if f"T_base_root/{self.arms[0]}" in observation

@@ -71,7 +71,7 @@ class DepthMean:
         old = metres.shape[0], metres.shape[1]
         shrink = -(-max(old) // LARGEST_PX)
         height, width = new = old[0] // shrink, old[1] // shrink
-        small = resample_depth(counts[None], *new)[0]
+        small = resample_depth(counts[None], *new, how="valid_mean")[0]
         K = np.asarray(resample_intrinsics(self.intrinsics, old, new), np.float64)
         mean = Camera(self.camera.name, height, width, "measured", depth_unit_m=_UNIT_M)
         return surface_of(

@@ -1,6 +1,7 @@
 """The interface of a camera: images with their capture times."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -41,6 +42,7 @@ class Identity:
 
     Attributes:
         serial: Serial number; empty if unknown.
+        controls: Values of its controls that do not change by themselves, by name.
     """
 
     serial: str
@@ -48,6 +50,7 @@ class Identity:
     width: int
     hz: float
     description: str = ""
+    controls: Mapping[str, float] = field(default_factory=dict)
 
 
 class Camera(Protocol):

@@ -30,7 +30,8 @@ def check_cameras(cameras: Cameras, checklist: Checklist, calibration: Calibrati
                 f"{settings.driver.value} {identity.serial}, {identity.width}x{identity.height} "
                 f"at {identity.hz:g} Hz"
             )
-            note(", ".join(filter(None, (text, identity.description))))
+            kept = ", ".join(f"{name} {value:g}" for name, value in identity.controls.items())
+            note(", ".join(filter(None, (text, identity.description, kept))))
             if settings.driver is not CameraDriver.EMULATED:  # A busy machine may draw late.
                 note(f"; {check_rate(handle):.1f} Hz measured")
             if calibration is not None and settings.name in calibration.cameras:

@@ -94,10 +94,15 @@ class CameraHandle:
                 )
 
     def _fixed(self, identity: Identity) -> Identity:
-        """Fixes the serial number, so that a restart cannot open another camera."""
+        """Fixes serial number and controls: a restart opens no other camera, and sets them again.
+
+        A camera that was plugged in again has forgotten them.
+        """
         settings = self._setup.settings
+        settings = replace(settings, controls={**identity.controls, **settings.controls})
         if identity.serial and not settings.serial:
-            self._setup = replace(self._setup, settings=replace(settings, serial=identity.serial))
+            settings = replace(settings, serial=identity.serial)
+        self._setup = replace(self._setup, settings=settings)
         return identity
 
     def wait(self, timeout_s: float) -> Identity:

@@ -1,7 +1,7 @@
 """The settings of a camera: its driver, its identity and the format of its images."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -40,6 +40,8 @@ class CameraSettings:
             aspect ratio allows.
         latency_s: Measured time from the capture to the stamp of the driver, not negative; it is
             subtracted.
+        controls: Values of controls such as `exposure` and `auto_exposure` (realsense, v4l2), which
+            each start sets and reads back; others keep the values of the first start.
         shown: Rows and columns of the delivered images; None leaves them unchanged.
 
     Raises:
@@ -57,6 +59,7 @@ class CameraSettings:
     intrinsics: tuple[float, ...] = ()
     fovy_deg: float | None = None
     latency_s: float = 0.0
+    controls: Mapping[str, float] = field(default_factory=dict)
     shown: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -77,6 +80,7 @@ class CameraSettings:
                 raise ValueError(
                     f"Camera {self.name!r}: the driver {self.driver.value} gives no depth."
                 )
+        self._check_controls()
         if self.latency_s not in NOT_NEGATIVE:
             raise ValueError(
                 f"Camera {self.name!r}: latency_s is {self.latency_s}; allowed: {NOT_NEGATIVE}, "
@@ -94,6 +98,18 @@ class CameraSettings:
                 f"Camera {self.name!r}: fovy_deg is {self.fovy_deg}; allowed: 0 to 180, with "
                 f"known intrinsics."
             )
+
+    def _check_controls(self) -> None:
+        if self.controls and self.driver not in (CameraDriver.REALSENSE, CameraDriver.V4L2):
+            raise ValueError(
+                f"Camera {self.name!r}: the driver {self.driver.value} has no controls; allowed: "
+                f"realsense and v4l2."
+            )
+        for name, value in self.controls.items():
+            if value not in FINITE:
+                raise ValueError(
+                    f"Camera {self.name!r}: {name} is {value!r} in controls; allowed: a number."
+                )
 
     @property
     def has_geometry(self) -> bool:
@@ -116,6 +132,11 @@ class CameraSettings:
             ValueError: A setting or a driver is unknown; the message names the nearest.
         """
         known = [field.name for field in fields(cls) if field.name not in ("name", "shown")]
+        if not isinstance(plain.get("controls") or {}, Mapping):
+            raise ValueError(
+                f"Camera {name!r}: controls are {plain['controls']!r}; allowed: values by name, "
+                f"such as {{auto_exposure: 0, exposure: 8500}}."
+            )
         for key in plain:
             if key not in known:
                 raise unknown_name(f"setting of the camera {name!r}", str(key), known)
@@ -127,7 +148,15 @@ class CameraSettings:
         intrinsics = tuple(float(value) for value in plain.get("intrinsics") or ())
         return cls(
             name=name,
-            **{**plain, **texts, "driver": CameraDriver(driver), "intrinsics": intrinsics},
+            **{
+                **plain,
+                **texts,
+                "driver": CameraDriver(driver),
+                "intrinsics": intrinsics,
+                "controls": {
+                    str(key): value for key, value in (plain.get("controls") or {}).items()
+                },
+            },
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stringline.real_robot.cameras.camera import CameraError, Depth, Frame, Identity, Matrix
+from stringline.real_robot.cameras.camera_controls import RealSenseControls, set_controls
 from stringline.real_robot.cameras.camera_settings import CameraSettings
 from stringline.real_robot.cameras.device_clock import DeviceClock
 
@@ -98,13 +99,25 @@ class RealSenseCamera:
             bent = ", ".join(f"{value:.3f}" for value in lens.coeffs)
             description.append(f"its lens distortion ({bent}) is not corrected")
         serial = self._info(device, rs.camera_info.serial_number)
+        controls = self._controls(rs, device)
         return Identity(
             serial,
             video.height(),
             video.width(),
             float(video.fps()),
             "; ".join(filter(None, description)),
+            controls,
         )
+
+    def _controls(self, rs: Any, device: Any) -> dict[str, float]:
+        """Sets the controls of a camera, which recordings do not have, and returns their values."""
+        if not self._settings.source:
+            return set_controls(
+                RealSenseControls(rs, device.query_sensors()), self._settings.controls
+            )
+        if self._settings.controls:
+            raise CameraError("a recording has no controls.")
+        return {}
 
     def frame(self) -> Frame:
         """Waits for the next pair of images."""

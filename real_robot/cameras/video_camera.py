@@ -1,6 +1,7 @@
 """Cameras that FFmpeg reads through PyAV: /dev/video*, and recorded videos."""
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from av.video.frame import VideoFrame
 
 from stringline.real_robot.cameras.bounded_calls import BoundedCalls
 from stringline.real_robot.cameras.camera import CameraError, Frame, Identity
+from stringline.real_robot.cameras.camera_controls import V4l2Controls, set_controls
 from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSettings
 from stringline.real_robot.cameras.device_clock import DeviceClock
 
@@ -58,6 +60,8 @@ class VideoCamera:
             raise CameraError(
                 f"{self._settings.source} has delivered no image for {self._first_s:g} s."
             ) from error
+        except CameraError:
+            raise
         except (FFmpegError, OSError, ValueError, IndexError) as error:
             raise CameraError(
                 f"{self._settings.source} cannot be opened as a camera: {error}."
@@ -120,7 +124,16 @@ class VideoCamera:
             stream.width,
             rate,
             f"{settings.source}, {stream.codec_context.name}",
+            self._controls() if self._live else {},
         )
+
+    def _controls(self) -> dict[str, float]:
+        """Sets the controls of the device, which streams already, and returns their values."""
+        port = os.open(self._settings.source, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return set_controls(V4l2Controls(port), self._settings.controls)
+        finally:
+            os.close(port)
 
     def _next(self) -> tuple[VideoFrame | None, float]:
         """Returns the next image, None at the end, and its time of arrival."""

@@ -15,7 +15,7 @@ from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
-from stringline.real_robot.operator.live_status import print_line, report_fault
+from stringline.real_robot.operator.live_status import print_line, reset_by_operator
 from stringline.real_robot.operator.operator_keys import STOPS, Key
 from stringline.real_robot.safety.reasons import Reason
 
@@ -212,8 +212,7 @@ class SupervisedRun:
 
     def _reset(self, fault: list[str]) -> bool:
         """Reports a fault and returns whether the operator resets it after that."""
-        report_fault(fault)
-        return self.supervision.keys.wait_anew(Key.RESET, Key.END) is Key.RESET
+        return reset_by_operator(fault, self.supervision.keys)
 
     def _check_fault(self) -> bool:
         """Returns whether the arms have no fault, or the operator has reset it."""
@@ -229,7 +228,7 @@ class SupervisedRun:
         keys = self.supervision.keys
         home = self.supervision.embodiment.home
         print_line("The arms move to their home pose; any operator key stops them.")
-        approach = Approach(self.supervision.device, self.supervision.embodiment)
+        approach = Approach(self.supervision.device, self.supervision.embodiment, reset=self._reset)
         if not approach.to(
             home,
             self.supervision.home_s,

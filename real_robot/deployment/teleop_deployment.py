@@ -21,6 +21,7 @@ from stringline.real_robot.operator.live_status import (
     report_counts,
     report_fault,
     report_outcome,
+    reset_by_operator,
 )
 from stringline.real_robot.operator.operator_keys import MESSAGES, STOPS, Key, Keys, TerminalKeys
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
@@ -51,6 +52,7 @@ def connect_leaders(
         ALOHA,
         control_hz=settings.control_hz,
         agree=float(settings.teleoperation.agree),
+        agree_opening=float(settings.teleoperation.agree_opening),
     )
     return teleoperation, emulator
 
@@ -191,7 +193,12 @@ class TeleopDeployment:
         if teleoperation.approach_s:
             print_line("The followers move to the leaders; any operator key stops them.")
             seconds = float(teleoperation.approach_s)
-            if not leaders.approach(seconds, lambda: keys.pressed() in STOPS):
+            arrived = leaders.approach(
+                seconds,
+                lambda: keys.pressed() in STOPS,
+                lambda fault: reset_by_operator(fault, keys),
+            )
+            if not arrived:
                 return False
         return leaders.wait(
             float(teleoperation.patience_s),

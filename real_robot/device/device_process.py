@@ -141,12 +141,14 @@ class DeviceProcess:
         """Begins an episode: brakes, drops all chunks, and starts softly from the measured pose.
 
         By the clock it resets only acknowledged fault reasons, so a fault that occurs during
-        braking stays one.
+        braking stays one. After the reset of an error of a servo, or of a lost port, the driver
+        brings the arms up again; what refuses is logged and stays a fault.
         """
         self._session += 1
         acknowledged = self.acknowledged
         self.acknowledged = Reason(0)
-        self._request(b"begin" + EPISODE.pack(self._session, acknowledged))
+        for problem in self._request(b"begin" + EPISODE.pack(self._session, acknowledged)):
+            log.error("Not brought up again: %s", problem)
 
     def send(
         self, chunk: ActionChunk, image_age_s: float = 0.0, observed_s: float | None = None

@@ -27,7 +27,11 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.device.device_loop import DeviceLoop
 from stringline.real_robot.device.device_state import chunk_layout
 from stringline.real_robot.device.scheduling import Priority, check_priority, prefer_priority
-from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
+from stringline.real_robot.driver_interface.driver import (
+    ArmDriver,
+    RestoringDriver,
+    RobotNotReadyError,
+)
 from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.ipc.camera_liveness import CameraLiveness
 from stringline.real_robot.ipc.group_signals import leave_to_owner
@@ -56,6 +60,8 @@ _BRAKING_PATIENCE = 3  # Factor for arms that do not accept a command in every c
 # Modules whose threads and memory would disturb a loop of milliseconds. MuJoCo itself computes in
 # the thread of its caller.
 _FOREIGN = ("torch", "dm_control")
+# Faults after whose reset the driver brings the arms up again.
+_RESTORED = Reason.SERVO_ERROR | Reason.LINK_LOST
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +239,21 @@ class _Worker:
         if not self._stopped:
             self._connection.send_bytes(OK + (json.dumps(notes).encode() if notes else b""))
 
+    def _restore(self, acknowledged: Reason) -> tuple[Reason, Sequence[str]]:
+        """Brings up what has restarted or lost torque or its port, once that fault is reset.
+
+        Returns the faults that are reset, without those of arms that refuse, and why they do.
+        """
+        driver = self._setup.driver
+        if not acknowledged & _RESTORED or not isinstance(driver, RestoringDriver):
+            return acknowledged, ()
+        try:
+            with self._setup.beating():
+                driver.restore()
+        except RobotNotReadyError as error:
+            return acknowledged & ~_RESTORED, error.problems
+        return acknowledged, ()
+
     def _begin(self, session: int, acknowledged: Reason) -> None:
         """Begins an episode; in lock-step, where the world is replaced, all faults are reset."""
         self._loop.begin(session, self._clock, None if self._setup.lock_step else acknowledged)
@@ -257,7 +278,9 @@ class _Worker:
             if self._armed and not self._setup.lock_step:
                 self._come_to_rest()
             self._setup.hold.value = False
-            self._begin(session, Reason(acknowledged))
+            reset, problems = self._restore(Reason(acknowledged))
+            self._begin(session, reset)
+            return problems
         elif request == b"arm":
             with self._setup.beating():
                 self._check_cell()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,14 @@ from stringline.real_robot.driver_interface.safe_command import SafeCommand
 
 Vector = NDArray[np.float64]
 
-# Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register. The last
-# three are those of grippers.
+# Bits of `ArmState.servo_error` beyond those of the servo's own hardware error register. The
+# three after `WATCHDOG_EXPIRED` are those of grippers.
 TORQUE_LOST = 0x02
 WATCHDOG_EXPIRED = 0x40
 NOT_FOLLOWING = 0x80
 STARTED_ANEW = 0x100
 NOT_ALONE = 0x200
+RESTARTED = 0x400
 
 Errors = NDArray[np.unsignedinteger[Any]]
 
@@ -46,7 +47,7 @@ class ArmState:
         velocity: (J,) rad/s and openings/s.
         effort: (J,) Nm, and N of the grippers; from the motor current.
         servo_error: (S,) at most 16 bits per servo: its hardware error register, `TORQUE_LOST`,
-            `WATCHDOG_EXPIRED`, `NOT_FOLLOWING`, `STARTED_ANEW`, `NOT_ALONE`.
+            `WATCHDOG_EXPIRED`, `NOT_FOLLOWING`, `STARTED_ANEW`, `NOT_ALONE`, `RESTARTED`.
         servo_misses: (S,) int32 consecutive reads without an answer of this servo; for a servo that
             publishes its state by itself, consecutive states that are overdue.
         lost: (A,) bool per arm: its port is gone.
@@ -166,4 +167,19 @@ class ArmDriver(Protocol):
 
     def close(self) -> None:
         """Closes the ports. Arms with torque keep their last target."""
+        ...
+
+
+@runtime_checkable
+class RestoringDriver(Protocol):
+    """A driver that brings its arms up again in a run, after the operator's reset of a fault."""
+
+    def restore(self) -> None:
+        """Brings up what has restarted or lost its torque or its port, as `arm` does.
+
+        Arms that need nothing keep their goals.
+
+        Raises:
+            RobotNotReadyError: Something refuses; the fault remains.
+        """
         ...

@@ -9,7 +9,7 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.device.braking import brake, braked_on_error
+from stringline.real_robot.device.braking import braked_on_error
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.hold_watch import hold_reasons
@@ -26,6 +26,14 @@ _RESTS = 0.05  # Openings per second: noise of an encoder, and less than that of
 
 class _StoppedError(Exception):
     """The caller stopped the motion."""
+
+
+class _FaultError(Exception):
+    """The safety filter reports a fault, for these reasons."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__(" ".join(reasons))
+        self.reasons = reasons
 
 
 class _HeldError(Exception):
@@ -67,6 +75,8 @@ class Approach:
     Args:
         device: Connected and armed device process, in real time.
         watch: Receives each state on the way.
+        reset: Reports the reasons of a fault, and returns whether the operator resets it; the
+            motion then begins again. None: a fault ends the motion.
     """
 
     def __init__(
@@ -75,10 +85,12 @@ class Approach:
         embodiment: Embodiment,
         *,
         watch: Callable[[DeviceState], None] = lambda _: None,
+        reset: Callable[[list[str]], bool] = lambda _: False,
     ) -> None:
         self._device = device
         self._embodiment = embodiment
         self._watch = watch
+        self._reset = reset
 
     def to(
         self, pose: Vector, seconds: float, name: str, stop: Callable[[], bool] = lambda: False
@@ -98,16 +110,20 @@ class Approach:
             Whether the arms have arrived; False if they were stopped.
 
         Raises:
-            RuntimeError: The safety filter reports a fault, or the arms do not arrive. The time in
-                which a person does not hold hold-to-run is not limited.
+            RuntimeError: The safety filter reports a fault that is not reset, or the arms do not
+                arrive. The time in which a person does not hold hold-to-run is not limited.
         """
-        with braked_on_error(self._device):
+        goal = _Goal(pose, name, seconds, stop)
+        while True:
             try:
-                self._move(_Goal(pose, name, seconds, stop))
+                with braked_on_error(self._device):
+                    self._move(goal)
+                return True
             except _StoppedError:
-                brake(self._device)
                 return False
-        return True
+            except _FaultError as fault:
+                if not self._reset(fault.reasons):
+                    raise RuntimeError(f"On the way to {name}: {fault}") from None
 
     def _move(self, goal: _Goal) -> None:
         self._device.begin()
@@ -207,9 +223,7 @@ class Approach:
         state = self._device.latest()
         self._watch(state)
         if state.mode is Mode.FAULT:
-            raise RuntimeError(
-                f"On the way to {goal.name}: " + " ".join(explain_fault(state, self._device))
-            )
+            raise _FaultError(explain_fault(state, self._device))
         if goal.stop():
             raise _StoppedError
         return state

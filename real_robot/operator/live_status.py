@@ -7,6 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.operator.operator_keys import Key, Keys
 from stringline.real_robot.safety.following_error import FollowingError
 from stringline.real_robot.safety.reasons import MESSAGES, Mode, Reason
 
@@ -17,8 +18,8 @@ FOLLOWS_CLOSELY = (
 )
 LAGS = (
     f"Above {USUAL_DEG:.0f} degrees, the policy is slowed down so much that it may fail. Raise "
-    "robot.limits.speed_share if the arms permit it, or train on slower demonstrations "
-    "(docs/robots.md)."
+    "speed_share (robot.limits, of real arms the limits file) if the arms permit it, or train on "
+    "slower demonstrations (docs/robots.md)."
 )
 
 
@@ -114,6 +115,12 @@ def report_fault(fault: Sequence[str]) -> None:
             f"FAULT: {sentence} The arms hold until an operator has removed the cause and resets "
             "the fault."
         )
+
+
+def reset_by_operator(fault: Sequence[str], keys: Keys) -> bool:
+    """Reports a fault and returns whether the operator resets it after that."""
+    report_fault(fault)
+    return keys.wait_anew(Key.RESET, Key.END) is Key.RESET
 
 
 def report_outcome(success: bool, stage: str, seconds: float) -> None:

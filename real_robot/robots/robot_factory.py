@@ -108,7 +108,7 @@ class RobotFactory:
             settings.limits,
             settings.limits_file,
             emulated=settings.emulated,
-            defaults=settings.default_speeds,
+            defaults=settings.default_limits,
         )
 
     def device(

@@ -20,7 +20,7 @@ from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs, inp
 from stringline.real_robot.operator.checklist import Checklist, StrictChecklist
 from stringline.real_robot.operator.held_key import HeldKey
 from stringline.real_robot.operator.input_line import InputLine, LineSettings
-from stringline.real_robot.operator.live_status import print_line
+from stringline.real_robot.operator.live_status import print_line, reset_by_operator
 from stringline.real_robot.operator.operator_keys import MESSAGES, STOPS, Key, TerminalKeys
 from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
@@ -254,7 +254,9 @@ def approach_home(robot: ArmedRobot, factory: RobotFactory) -> None:
         print_line(f"The arms move to their home pose; any operator key stops them.{held}")
         embodiment = factory.embodiment
         with TerminalKeys(held=robot.held) as keys:
-            approach = Approach(robot.device, embodiment)
+            approach = Approach(
+                robot.device, embodiment, reset=lambda fault: reset_by_operator(fault, keys)
+            )
             if not approach.to(
                 embodiment.home, seconds, "their home pose", lambda: keys.pressed() in STOPS
             ):

@@ -8,16 +8,31 @@ from typing import Any, Self
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
 from stringline.real_robot.driver_interface.controller_input import ControllerInput
 from stringline.real_robot.operator.input_line import LineSettings
-from stringline.real_robot.safety.limits_file import DEFAULT_SPEEDS, SHARE, SPEED
+from stringline.real_robot.safety.limits_file import DEFAULT_LIMITS, SHARE, SPEED
+
+Arguments = Mapping[str, Any]
+"""Keyword arguments of a driver or emulator, which checks them itself."""
 
 KEY, IMMEDIATELY = STARTS = ("key", "immediately")
 FRI = "fri"
 # Of `configs/robot`, by transport.
-_ALOHA_SPEEDS: Mapping[str, float] = {SPEED: 0.25, SHARE: 0.5}
-_KUKA_SPEEDS: Mapping[str, float] = {SPEED: 0.24, SHARE: 0.25}
-
-Arguments = Mapping[str, Any]
-"""Keyword arguments of a driver or emulator, which checks them itself."""
+_COMMON: Arguments = {"margin_rad": 0.02, "soft_start_s": 2.0}
+_ALOHA_LIMITS: Arguments = {
+    **_COMMON,
+    SPEED: 0.25,
+    SHARE: 0.5,
+    "arm_clearance": 0.005,
+    "effort": [9.0, 18.0, 18.0, 9.0, 9.0, 4.0],
+}
+_KUKA_LIMITS: Arguments = {
+    **_COMMON,
+    SPEED: 0.24,
+    SHARE: 0.25,
+    "acceleration": 5.0,
+    "tracking_rad": 0.2,
+    "arm_clearance": 0.02,
+    "effort": [60.0, 60.0, 60.0, 30.0, 12.0, 12.0, 6.0],
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +56,14 @@ class TeleoperationSettings:
 
     Attributes:
         agree: Largest distance (rad) of a hinge between leader and follower when they are coupled.
+        agree_opening: That of a gripper, in openings.
         approach_s: Seconds in which the followers move to the leaders first; None or 0: a person
             brings the leaders.
         patience_s: Longest wait for that person.
     """
 
     agree: float = 0.3
+    agree_opening: float = 0.3
     approach_s: float | None = None
     patience_s: float = 60.0
 
@@ -69,7 +86,7 @@ class RobotSettings:
         cameras_file: YAML file with settings of cameras, which overrides `cameras`.
         calibration_file: YAML file with measured camera poses.
         limits: Arguments of `SafetyLimits.of`.
-        limits_file: YAML file that overrides `limits`, except speeds that the user chose lower.
+        limits_file: YAML file that overrides `limits`, except those that the user chose tighter.
         start: `key`: the operator starts the motion after all checks; `immediately`: emulated arms
             only. None: `key` for real arms.
         hold_to_run: `key`, the line of a pedal, or an input of a KUKA controller over FRI: the arms
@@ -156,11 +173,11 @@ class RobotSettings:
         return self.start == KEY or (self.start is None and not self.emulated)
 
     @property
-    def default_speeds(self) -> Mapping[str, float]:
-        """Speeds of the shipped configuration of real arms; see `merged_limits`."""
+    def default_limits(self) -> Arguments:
+        """Limits of the shipped configuration of real arms; see `merged_limits`."""
         if self.backend is not None:
-            return DEFAULT_SPEEDS
-        return _ALOHA_SPEEDS if self.transport is None else _KUKA_SPEEDS
+            return DEFAULT_LIMITS
+        return _ALOHA_LIMITS if self.transport is None else _KUKA_LIMITS
 
     @property
     def emulated(self) -> bool:

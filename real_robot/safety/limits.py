@@ -43,7 +43,7 @@ _WALL_M = Range(least=-5, most=5)
 _AGE_S = Range(above=0, most=10)
 _TEMPERATURE = Range(least=20, most=120)
 _HEIGHT_M = Range(least=-2, most=2)
-_CLEARANCE_M = Range(least=-0.5, most=0.5)
+_CLEARANCE_M = Range(least=0, most=0.5)
 
 
 class CommonLimits(TypedDict, total=False):

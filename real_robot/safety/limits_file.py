@@ -1,22 +1,45 @@
 """The limits file of a robot: measured and chosen values in YAML, beside the configuration."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from stringline.datasets.contract.argument_checks import POSITIVE, Range, unknown_name
+from stringline.datasets.contract.argument_checks import FINITE, POSITIVE, Range, unknown_name
 from stringline.datasets.files.yaml_file import read_yaml
-from stringline.real_robot.safety.limits import REDUCED_SPEED, CommonLimits, SafetyLimits
+from stringline.real_robot.safety.limits import (
+    AGES,
+    CLEARANCES,
+    REDUCED_SPEED,
+    CommonLimits,
+    SafetyLimits,
+)
 
 # It must be measured, so it has no default in a file.
 MEASURED = "table_height"
 SPEED = "cartesian_speed"
 SHARE = "speed_share"
-# Configuration and file each limit these: a user who chose a lower one gets the lower one.
-LOWERED = (SPEED, SHARE)
 # Of real arms without a configuration of their own.
-DEFAULT_SPEEDS: Mapping[str, float] = {SPEED: REDUCED_SPEED, SHARE: 1.0}
+DEFAULT_LIMITS: Mapping[str, Any] = {SPEED: REDUCED_SPEED, SHARE: 1.0}
+# Configuration and file each limit these: a user who chose a tighter one gets the tighter one.
+_LOOSER_ABOVE = frozenset(
+    {
+        *(SPEED, SHARE, "acceleration", "gripper_acceleration", "tracking_rad", "effort"),
+        *("hold_after_misses", "fault_after_misses", "fault_after_rejects", "hold_after_effort_s"),
+        *("hold_temperature", "fault_temperature", *AGES),
+    }
+)
+_LOOSER_BELOW = frozenset({"margin_rad", "soft_start_s", MEASURED, *CLEARANCES})
+TIGHTENED = _LOOSER_ABOVE | _LOOSER_BELOW
+BUILT_IN: Mapping[str, Any] = {
+    **{field.name: field.default for field in fields(SafetyLimits) if field.name in TIGHTENED},
+    **{
+        name: parameter.default
+        for name, parameter in inspect.signature(SafetyLimits.of).parameters.items()
+        if name in TIGHTENED
+    },
+}
 
 
 def read_limits(path: Path) -> dict[str, Any]:
@@ -62,25 +85,26 @@ def merged_limits(
     file: Path | None,
     *,
     emulated: bool = False,
-    defaults: Mapping[str, float] = DEFAULT_SPEEDS,
+    defaults: Mapping[str, Any] = DEFAULT_LIMITS,
 ) -> dict[str, Any]:
     """Returns the limits of a configuration, overridden by those of the file.
 
-    A `cartesian_speed` (m/s) or `speed_share` of the configuration that is lower than that of the
-    file is in force if the user chose it. One of `defaults` may come from the shipped configuration
-    instead, so only a lower one counts as chosen. Emulated arms have no default speed.
+    A limit of the configuration that is tighter than that of the file is in force if the user chose
+    it: an acceleration that is lower, or a clearance that is larger. One of `defaults` may come
+    from the shipped configuration instead, so only a tighter one counts as chosen. Emulated arms
+    have no default speed.
 
     Raises:
         ValueError: The file is invalid; a speed of the configuration is out of range; or real arms
-            have no limit of Cartesian speed, or one that the configuration raises, which only the
-            file may.
+            have no limit of Cartesian speed, or a limit that the configuration loosens, which only
+            the file may.
     """
     found = read_limits(file) if file else {}
-    chosen = _chosen_speeds(settings, {} if emulated else defaults)
-    lowered = {name: speed for name, speed in chosen.items() if _is_lower(speed, name, found)}
-    merged = {**settings, **found, **lowered}
+    chosen = _chosen_limits(settings, None if emulated else defaults)
+    tightened = {name: limit for name, limit in chosen.items() if _is_chosen(name, limit, found)}
+    merged = {**settings, **found, **tightened}
     if not emulated:
-        _check_real(settings, found, file)
+        _check_real(settings, found, file, defaults)
     return merged
 
 
@@ -91,35 +115,63 @@ def describe_speeds(limits: Mapping[str, Any]) -> str:
     return f"{SPEED} {what}, {SHARE} {limits.get(SHARE, 1.0):g}"
 
 
-def _chosen_speeds(settings: Mapping[str, Any], defaults: Mapping[str, float]) -> dict[str, float]:
-    """Returns the speeds of a configuration that are lower than their defaults."""
-    chosen: dict[str, float] = {}
+def _chosen_limits(
+    settings: Mapping[str, Any], defaults: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Returns the limits of a configuration that are tighter than their defaults.
+
+    Without defaults, as of emulated arms, all speeds are chosen, and nothing else is.
+    """
     for name, allowed in ((SPEED, POSITIVE), (SHARE, Range(above=0, most=1))):
-        if (speed := settings.get(name)) is None:
-            continue
-        allowed.check(**{f"robot.limits.{name}": speed})
-        if name not in defaults or speed < defaults[name]:
-            chosen[name] = speed
-    return chosen
+        if settings.get(name) is not None:
+            allowed.check(**{f"robot.limits.{name}": settings[name]})
+    if defaults is None:
+        given = ((name, settings.get(name)) for name in (SPEED, SHARE))
+        return {name: speed for name, speed in given if speed is not None}
+    base = {**BUILT_IN, **defaults}
+    return {
+        name: limit
+        for name, limit in settings.items()
+        if name in TIGHTENED and _is_chosen(name, limit, base)
+    }
 
 
-def _is_lower(speed: float, name: str, found: Mapping[str, Any]) -> bool:
-    """Returns whether a speed is lower than that of the file; values that are invalid stay."""
-    if name not in found:
+def _is_chosen(name: str, limit: Any, others: Mapping[str, Any]) -> bool:
+    """Returns whether a limit is tighter than another one; values that are invalid stay."""
+    if name not in others:
         return True
-    given = found[name]
-    if given is None:
-        return name == SPEED  # The file sets no limit.
-    return given in POSITIVE and bool(speed < given)
+    return _is_looser(name, others[name], limit)
 
 
-def _check_real(settings: Mapping[str, Any], found: Mapping[str, Any], file: Path | None) -> None:
-    """Checks that real arms have a limit of Cartesian speed which only the file raises."""
-    asked = settings.get(SPEED, REDUCED_SPEED)
-    if asked is None or asked not in Range(most=REDUCED_SPEED):
+def _is_looser(name: str, limit: Any, base: Any) -> bool:
+    """Returns whether a limit allows more than another one, in any of its numbers."""
+    if limit is None or base is None:
+        return limit is None and base is not None and name in (SPEED, "effort")
+    some = limit if isinstance(limit, Sequence) else [limit]
+    others = base if isinstance(base, Sequence) else [base]
+    pairs = zip(some, others, strict=False)
+    numbers = [(one, other) for one, other in pairs if one in FINITE and other in FINITE]
+    sign = 1 if name in _LOOSER_ABOVE else -1
+    return any(sign * one > sign * other for one, other in numbers)
+
+
+def _check_real(
+    settings: Mapping[str, Any],
+    found: Mapping[str, Any],
+    file: Path | None,
+    defaults: Mapping[str, Any],
+) -> None:
+    """Checks that real arms have a limit of Cartesian speed, and that only the file loosens any."""
+    base = {**BUILT_IN, **defaults, SPEED: REDUCED_SPEED}
+    for name, limit in settings.items():
+        if name not in TIGHTENED or not _is_looser(name, limit, base[name]):
+            continue
+        bound, verb = ("up to", "raises") if name in _LOOSER_ABOVE else ("from", "lowers")
+        onwards = "" if name in _LOOSER_ABOVE else " on"
+        unit = " (m/s)" if name == SPEED else ""
         raise ValueError(
-            f"robot.limits.{SPEED} is {_in_yaml(asked)}; allowed for real arms: up to "
-            f"{REDUCED_SPEED:g} (m/s). Only the limits file raises it."
+            f"robot.limits.{name} is {_in_yaml(limit)}; allowed for real arms: {bound} "
+            f"{_in_yaml(base[name])}{onwards}{unit}. Only the limits file {verb} it."
         )
     if SPEED in found and found[SPEED] is None:
         raise ValueError(f"{SPEED} is null in {file}; real arms need a limit (m/s).")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from stringline.real_robot.driver_interface.driver import (
     NOT_ALONE,
     NOT_FOLLOWING,
+    RESTARTED,
     STARTED_ANEW,
     TORQUE_LOST,
     WATCHDOG_EXPIRED,
@@ -111,6 +112,7 @@ _BITS = {
     NOT_FOLLOWING: "it does not follow its target",
     STARTED_ANEW: "its driver program was restarted, and gets no targets until a reset",
     NOT_ALONE: "it is silent, and another program answers in its place",
+    RESTARTED: "it has restarted, as when its power fails, and gets no targets until a reset",
 }
 
 

@@ -10,9 +10,14 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
-from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
+from stringline.datasets.embodiments.transforms import (
+    Matrix,
+    between,
+    inverse,
+    pose,
+    rotation_about,
+)
 from stringline.sim.experts.grasps import UP, Grasp, backed, raised, rim_grasps
-from stringline.datasets.embodiments.transforms import between
 from stringline.sim.experts.scripted import ScriptedExpert
 from stringline.sim.experts.skills import OPENING, SETTLING, Skills
 from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack

@@ -20,11 +20,11 @@ Indices = NDArray[np.int64]
 class WindowBatches:
     """Batches of windows as tensors; a continued run gets the same batch at each step.
 
-    Windows with keyposes are drawn equally often for each keypose: most frames of a recording belong
-    to its long ways. Windows in the first `early_s` seconds of an episode are `early_factor` times as probable. With
-    `equal_tasks`, windows of each task are drawn equally often; the weights of stores then apply
-    among the windows of one task. `readers` threads read ahead, into page-locked memory with
-    `pin_memory`.
+    Windows with keyposes are drawn equally often for each keypose: most frames of a recording
+    belong to its long ways. Windows in the first `early_s` seconds of an episode are `early_factor`
+    times as probable. With `equal_tasks`, windows of each task are drawn equally often; the weights
+    of stores then apply among the windows of one task. `readers` threads read ahead, into
+    page-locked memory with `pin_memory`.
     """
 
     def __init__(

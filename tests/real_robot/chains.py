@@ -7,7 +7,6 @@ from omegaconf import OmegaConf
 
 from stringline.real_robot.showcase.demo_chain import DemoChain
 from stringline.real_robot.showcase.demo_settings import DemoSettings
-from stringline.real_robot.showcase.training_recipe import with_training_recipe
 
 SMALL = [
     "expert_trials=1",
@@ -20,17 +19,15 @@ SMALL = [
     "task.time_limit_s=9.5",
     "trainer.steps=3",
     "trainer.batch_size=2",
-    "policy.dim=32",
     "policy.observation_encoder.dim=32",
     "policy.observation_encoder.depth=1",
-    "policy.depth=1",
+    "policy.observation_encoder.voxels.tokens=24",
 ]
 
 
 def settings(output: Path, *changes: str) -> DemoSettings:
     with initialize_config_module("stringline.configs", version_base="1.3"):
-        overrides = with_training_recipe([f"output={output}", *SMALL, *changes])
-        composed = compose("demo", overrides=overrides)
+        composed = compose("demo", overrides=[f"output={output}", *SMALL, *changes])
         plain = OmegaConf.to_container(composed, resolve=True)
     assert isinstance(plain, dict)
     return DemoSettings.of({str(key): value for key, value in plain.items()})

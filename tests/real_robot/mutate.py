@@ -67,11 +67,13 @@ SUITES = {
         "safety/test_filter_properties.py",
     ),
     SERVOS: (
+        "drivers/dynamixel/test_bring_up.py",
         "drivers/dynamixel/test_dynamixel_driver.py",
         "drivers/dynamixel/test_protocol.py",
         "drivers/dynamixel/test_leaders.py",
         "safety/test_fault_table.py",
         "deployment/test_modes_of_deployment.py",
+        "device/test_brown_outs.py",
     ),
     FRI: ("drivers/fri/test_fri_driver.py", "drivers/fri/test_fri_faults.py"),
     LCM: (
@@ -108,7 +110,7 @@ GUARDS = {
     INPUT: INPUT_GUARDS,
     DEVICE: DEVICE_GUARDS,
 }
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 Vector = NDArray[np.float64]
 
 

@@ -8,9 +8,11 @@ import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
+from stringline.real_robot.deployment import leader_teleoperation
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.drivers.dynamixel import (
     aloha_driver,
+    bring_up,
     bus,
     leaders,
     protocol,
@@ -20,6 +22,7 @@ from stringline.real_robot.drivers.dynamixel import (
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.arm_pair import ArmPair
+from stringline.real_robot.drivers.dynamixel.bring_up import BringUp
 from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError
 from stringline.real_robot.drivers.dynamixel.control_table import Register
 from stringline.real_robot.drivers.dynamixel.protocol import Packet, Parser
@@ -32,8 +35,7 @@ SETTINGS = (
     table.STATUS_RETURN_LEVEL,
     table.OPERATING_MODE,
     table.SHUTDOWN,
-    table.PROFILE_VELOCITY,
-    table.PROFILE_ACCELERATION,
+    table.STARTUP,
     table.CURRENT_LIMIT,
 )
 
@@ -89,6 +91,43 @@ def without_misses() -> None:
         self.misses[:] = 0
 
     DynamixelArm.take = forgetful  # type: ignore[method-assign]
+
+
+def without_marks() -> None:
+    """Takes what restarted servos answer for measurements."""
+    take = DynamixelArm.take
+
+    def trusting(self: DynamixelArm, answers: dict[int, Packet], *, torque_expected: bool) -> None:
+        mark = bytes(1) + table.RESTART_MARK.pack(table.MARKED)
+        marked = {
+            ident: dataclasses.replace(answer, parameters=mark + answer.parameters[len(mark) :])
+            for ident, answer in answers.items()
+        }
+        take(self, marked, torque_expected=torque_expected)
+
+    DynamixelArm.take = trusting  # type: ignore[method-assign]
+
+
+_READ = BringUp._read
+
+
+def without_lists(self: BringUp, register: Register) -> dict[int, bytes]:
+    """Answers the reading back of a list with what was written."""
+    if register is not bring_up._LIST:
+        return _READ(self, register)
+    rest = bytes(register.size - len(bring_up._ADDRESSES) - table.RESTART_MARK.size)
+    whole = bring_up._ADDRESSES + rest + table.RESTART_MARK.pack(table.MARKED)
+    return dict.fromkeys(self.arm.idents, whole)
+
+
+def without_kept_goals() -> None:
+    """Moves the goals of joints with torque as well."""
+    prepare = BringUp.prepare
+
+    def anew(self: BringUp, *, led: bool) -> None:
+        prepare(self, led=False)
+
+    BringUp.prepare = anew  # type: ignore[method-assign]
 
 
 def without_age() -> None:
@@ -169,8 +208,34 @@ def servo_mutants() -> dict[str, Callable[[], None]]:
         "firmware": (table, "FIRST_WITH_WATCHDOG", 0),
         "position limits": (DynamixelArm, "_limit_problems", lambda *_: []),
         "shadows": (DynamixelArm, "diverging_shadows", lambda _: []),
-        "goals before torque": (DynamixelArm, "present_as_goal", lambda _: b""),
-        "goals that were taken": (DynamixelArm, "stale_goals", lambda *_: []),
+        "goals before torque": (BringUp, "set_goals", lambda _: None),
+        "goals that were taken": (BringUp, "differences", lambda _: []),
+        "list of registers": (BringUp, "_read", without_lists),
+        "joints at rest": (bring_up, "_STILL_TICKS", 1 << 30),
+        "torque through the list": (bring_up, "_TORQUE", table.TORQUE_ENABLE),
+        "values in RAM": (bring_up, "KEPT", ()),
+        "profiles": (bring_up, "ALWAYS", {}),
+        "settings before torque": (DynamixelArm, "settings_problems", lambda _: []),
+        "measurement before torque": (DynamixelArm, "measure", lambda *_: []),
+        "where restarted joints stand": (DynamixelArm, "moved", lambda *_: []),
+        "restarts": (servo_arm, "RESTARTED", 0),
+        "restarts before torque": (ArmPair, "_unreported", lambda *_: []),
+        "opening lost ports": (ArmPair, "_reopen", lambda _: []),
+        "cause of homing offsets": (servo_arm, "_LARGEST_OFFSET", 1 << 30),
+        "watchdogs cleared": (BringUp, "clear_watchdogs", lambda _: None),
+        "joints stopped by watchdogs": (bring_up, "EXPIRED", 99),
+        "watchdogs after a refusal": (
+            AlohaDriver,
+            "_watched_again",
+            lambda *_, **__: contextlib.nullcontext(),
+        ),
+        "restoring": (AlohaDriver, "restore", lambda _: None),
+        "restoring leaders": (leaders.AlohaLeaders, "restore", lambda _: None),
+        "leaders that restart": (
+            leader_teleoperation,
+            "_restarted",
+            lambda leader: leader.servo_error < 0,
+        ),
         "faults before torque": (ArmPair, "faults", lambda _: []),
         "lost torque": (servo_arm, "TORQUE_LOST", 0),
         "expired watchdogs": (servo_arm, "WATCHDOG_EXPIRED", 0),
@@ -185,9 +250,8 @@ def servo_mutants() -> dict[str, Callable[[], None]]:
     found["beginning of watchdogs"] = functools.partial(
         without_writes, table.BUS_WATCHDOG, lambda value: value > 0
     )
-    found["watchdogs cleared"] = functools.partial(
-        without_writes, table.BUS_WATCHDOG, lambda value: value == 0
-    )
+    found["marks"] = without_marks
+    found["goals of joints with torque"] = without_kept_goals
     found["shortest watchdog"] = with_watchdog_rounded_down
     found["reading only"] = without_reading_only
     found["silent servos"] = without_misses

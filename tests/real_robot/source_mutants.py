@@ -25,6 +25,7 @@ SOURCE_SUITES = {
     "line: ": ("operator/test_input_line.py",),
     "pedal: ": ("device/test_controller_input.py",),
     "priority: ": ("device/test_scheduling.py",),
+    "restart: ": ("device/test_brown_outs.py",),
     "process: ": (
         "device/test_motion_inputs.py",
         "safety/test_cell.py",
@@ -151,6 +152,22 @@ SOURCE_GUARDS = {
         f"{DEVICE}/device_process.py",
         "state.silent() if self.silence_s > _SILENT_S else state",
         "state",
+    ),
+    "restart: reset brings up": SourceGuard(
+        f"{DEVICE}/device_worker.py", "if not acknowledged & _RESTORED or not", "if True or not"
+    ),
+    "restart: on the way": SourceGuard(
+        "real_robot/execution/approach.py", "if not self._reset(fault.reasons):", "if True:"
+    ),
+    "restart: grippers of leaders": SourceGuard(
+        "real_robot/deployment/leader_teleoperation.py",
+        "self._allowed[grippers] = agree_opening",
+        "self._allowed[grippers] = math.inf",
+    ),
+    "restart: leaders hold": SourceGuard(
+        "real_robot/deployment/leader_teleoperation.py",
+        "gone = leader.lost.any() or _restarted(leader).any()",
+        "gone = leader.lost.any()",
     ),
     "frame: length": _never(
         "real_robot/drivers/fri/fri_frame.py",

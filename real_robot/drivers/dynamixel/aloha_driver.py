@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class AlohaDriver:
         bus_watchdog_s: Silence after which the servos stop by themselves, seconds; 0: never.
         answer_timeout_s: Longest wait for the answers of one cycle.
         gripper_force_n: Limit of each gripper's force, the sum of both pads, as the Goal Current of
-            its servo; None: the present Goal Current, which after power-on is the Current Limit.
+            its servo; None: the Goal Current at the time of `connect`, also after a restart.
         read_only: Whether torque stays as it is and commands are discarded. The ports then refuse
             all packets but reads.
     """
@@ -60,10 +60,9 @@ class AlohaDriver:
                 f"bus_watchdog_s is {bus_watchdog_s}; allowed: 0 to {127 * table.WATCHDOG_UNIT_S} "
                 f"s."
             )
-        self._goal_current = None if gripper_force_n is None else _goal_current(gripper_force_n)
         line = ReadOnlyBus if read_only else Bus
         self._arms = [_arm(arm, line(ports[arm], baud_rate), gripper) for arm in ALOHA.arms]
-        self._pair = ArmPair(self._arms, answer_timeout_s)
+        self._pair = ArmPair(self._arms, answer_timeout_s, _chosen(gripper_force_n))
         self._read_only = read_only
         # Rounded up, since 0 would switch the watchdog off.
         self._watchdog = math.ceil(bus_watchdog_s / table.WATCHDOG_UNIT_S - 1e-9)
@@ -95,31 +94,63 @@ class AlohaDriver:
         self._pair.connect()
 
     def arm(self) -> None:
-        """Sets every goal to the present position, checks that, and only then turns torque on.
+        """Brings the servos up from what is there, and only then turns torque on.
+
+        All that servos forget without power is set and read back, and goals are compared with
+        positions that the list of watched registers takes no part in; see `BringUp`. Joints that
+        this program has given torque, and that still have it, keep their goals: they do not move,
+        and grippers do not let go.
 
         Raises:
-            RobotNotReadyError: A servo is silent, in error, outside its range, or refuses.
+            RobotNotReadyError: A servo is silent, in error, outside its range, or refuses; or it
+                has restarted, and no state has reported that. `arm` can be called again.
         """
-        self._torque = False
-        self._pair.refresh(torque_expected=False)
-        self._check(self._pair.faults())
-        self._check([problem for arm in self._arms for problem in arm.diverging_shadows()])
-        if self._read_only:
-            return
         try:
-            self._write_all(table.BUS_WATCHDOG, 0)
-            for arm in self._arms:
-                arm.bus.send(arm.present_as_goal())
-            patience_s = self._pair.patience_s
-            self._check([found for arm in self._arms for found in arm.stale_goals(patience_s)])
-            self._limit_grippers()
-            self._write_all(table.TORQUE_ENABLE, 1)
-            self._pair.refresh(torque_expected=True)
-            self._check(self._pair.faults())
-            self._write_all(table.BUS_WATCHDOG, self._watchdog)
+            self._bring_up()
         except (ValueError, LinkLostError) as error:
             raise RobotNotReadyError(getattr(error, "problems", [str(error)])) from error
+
+    def _bring_up(self) -> None:
+        led = self._torque
+        bring_ups = self._pair.bring_ups
+        if self._read_only:
+            self._pair.bring_up(led=False, passive=True)
+            return
+        with self._watched_again(led=led):
+            for bring_up in bring_ups:
+                if not bring_up.arm.bus.lost:
+                    bring_up.clear_watchdogs()
+            self._pair.bring_up(led=led)
+            for bring_up in bring_ups:
+                bring_up.set_goals()
+            self._check([found for bring_up in bring_ups for found in bring_up.differences()])
+            for bring_up in bring_ups:
+                bring_up.turn_on()
+            self._pair.refresh(torque_expected=True)
+            self._check(self._pair.faults())
+        self._write_all(table.BUS_WATCHDOG, self._watchdog)
         self._torque = True
+
+    @contextlib.contextmanager
+    def _watched_again(self, *, led: bool) -> Iterator[None]:
+        """Sets the watchdogs of arms in use again if the block ends with an error."""
+        try:
+            yield
+        except (ValueError, LinkLostError):
+            for arm in self._arms if led else ():
+                for servo in arm.masters:
+                    with contextlib.suppress(ValueError, LinkLostError):
+                        arm.bus.write_register(servo.ident, table.BUS_WATCHDOG, self._watchdog)
+            raise
+
+    def restore(self) -> None:
+        """Brings up what has restarted, or lost torque or its port, while the arms were in use.
+
+        Raises:
+            RobotNotReadyError: As `arm`; the states go on to report the fault.
+        """
+        if self._pair.incomplete:
+            self.arm()
 
     @property
     def notes(self) -> list[str]:
@@ -129,13 +160,6 @@ class AlohaDriver:
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Reads both arms at once and returns the last known state; `clock` stamps the end."""
         return self._pair.read(clock, torque_expected=self._torque)
-
-    def _limit_grippers(self) -> None:
-        if self._goal_current is None:
-            return
-        for arm in self._arms:
-            gripper = arm.masters[-1].ident
-            arm.bus.write_register(gripper, table.GOAL_CURRENT, self._goal_current)
 
     def write(self, command: SafeCommand) -> None:
         """Sends targets to each arm whose port is open, unless the driver only reads."""
@@ -203,11 +227,14 @@ def _arm(name: str, bus: Bus, gripper: GripperServo) -> DynamixelArm:
     )
 
 
-def _goal_current(force_n: float) -> int:
-    """Returns the register's value for a force in N, rounded down.
+def _chosen(force_n: float | None) -> dict[int, dict[table.Register, int]]:
+    """Returns the registers of the grippers for a force in N, rounded down; None: none.
 
     Raises:
         ValueError: The force is out of range.
     """
+    if force_n is None:
+        return {}
     _FORCES_N.check(gripper_force_n=force_n)
-    return int(force_n / _FULL_FORCE_N * _FULL_CURRENT + 1e-6)
+    current = int(force_n / _FULL_FORCE_N * _FULL_CURRENT + 1e-6)
+    return {VIPERX[-1].ident: {table.GOAL_CURRENT: current}}

@@ -51,15 +51,26 @@ OPERATING_MODE = Register("Operating Mode", 11)
 SECONDARY_ID = Register("Secondary (Shadow) ID", 12)
 HOMING_OFFSET = Register("Homing Offset", 20, 4, signed=True)
 CURRENT_LIMIT = Register("Current Limit", 38, 2)
+PWM_LIMIT = Register("PWM Limit", 36, 2)
 VELOCITY_LIMIT = Register("Velocity Limit", 44, 4)
 MAX_POSITION = Register("Max Position Limit", 48, 4)
 MIN_POSITION = Register("Min Position Limit", 52, 4)
+STARTUP = Register("Startup Configuration", 60)
 SHUTDOWN = Register("Shutdown", 63)
 TORQUE_ENABLE = Register("Torque Enable", 64)
 STATUS_RETURN_LEVEL = Register("Status Return Level", 68)
 HARDWARE_ERROR = Register("Hardware Error Status", 70)
+VELOCITY_I_GAIN = Register("Velocity I Gain", 76, 2)
+VELOCITY_P_GAIN = Register("Velocity P Gain", 78, 2)
+POSITION_D_GAIN = Register("Position D Gain", 80, 2)
+POSITION_I_GAIN = Register("Position I Gain", 82, 2)
+POSITION_P_GAIN = Register("Position P Gain", 84, 2)
+FEEDFORWARD_2ND_GAIN = Register("Feedforward 2nd Gain", 88, 2)
+FEEDFORWARD_1ST_GAIN = Register("Feedforward 1st Gain", 90, 2)
 BUS_WATCHDOG = Register("Bus Watchdog", 98, 1, signed=True)
+GOAL_PWM = Register("Goal PWM", 100, 2, signed=True)
 GOAL_CURRENT = Register("Goal Current", 102, 2, signed=True)
+GOAL_VELOCITY = Register("Goal Velocity", 104, 4, signed=True)
 PROFILE_ACCELERATION = Register("Profile Acceleration", 108, 4)
 PROFILE_VELOCITY = Register("Profile Velocity", 112, 4)
 GOAL_POSITION = Register("Goal Position", 116, 4, signed=True)
@@ -73,6 +84,10 @@ TEMPERATURE = Register("Present Temperature", 146)
 INDIRECT_ADDRESS = Register("Indirect Address 1", 168, 2)
 INDIRECT_DATA = Register("Indirect Data 1", 224)
 INDIRECT_COUNT = 28
+# The last entry of the list lies right before its data, so one read returns both. Without power it
+# becomes 251 again, and the data zeros.
+RESTART_MARK = Register("Indirect Address 28", 222, 2)
+MARKED = TEMPERATURE.address  # Value of a servo that has not restarted since it was brought up.
 
 
 class OperatingMode(IntEnum):

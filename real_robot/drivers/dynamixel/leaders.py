@@ -57,6 +57,22 @@ class AlohaLeaders:
             self.close()
             raise RobotNotReadyError(problems)
 
+    def restore(self) -> None:
+        """Sets servos up again that have restarted, or whose port was lost.
+
+        Raises:
+            RobotNotReadyError: An arm has problems, or a servo has torque; the states go on to
+                report the error.
+        """
+        if not self._pair.incomplete:
+            return
+        try:
+            self._pair.bring_up(led=False, passive=True)
+        except (ValueError, LinkLostError) as error:
+            raise RobotNotReadyError(getattr(error, "problems", [str(error)])) from error
+        if problems := [problem for arm in self._pair.arms for problem in _stiff(arm)]:
+            raise RobotNotReadyError(problems)
+
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Reads both arms at once and returns the last known state."""
         return self._pair.read(clock, torque_expected=False)

@@ -1,21 +1,27 @@
 """One arm of Dynamixel servos on its bus: the checks at connection, and the units."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import GripperServo
-from stringline.real_robot.driver_interface.driver import TORQUE_LOST, WATCHDOG_EXPIRED, Vector
+from stringline.real_robot.driver_interface.driver import (
+    RESTARTED,
+    TORQUE_LOST,
+    WATCHDOG_EXPIRED,
+    Vector,
+)
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
 from stringline.real_robot.drivers.dynamixel.control_table import Register
 from stringline.real_robot.drivers.dynamixel.viperx import Servo
 
-# Read through indirect addresses, so that one sync read returns faults and motion.
-_WATCHED = (
+# Read through indirect addresses, so that one sync read returns faults and motion. A servo forgets
+# them without power and then returns zeros, so the read begins at the mark before its data.
+WATCHED = (
     table.TORQUE_ENABLE,
     table.HARDWARE_ERROR,
     table.BUS_WATCHDOG,
@@ -24,15 +30,20 @@ _WATCHED = (
     table.PRESENT_POSITION,
     table.TEMPERATURE,
 )
-_BLOCK = struct.Struct("<BBbhiiB")
-WATCHED_SIZE = _BLOCK.size  # Bytes per servo in the cyclic read.
-_EXPIRED = -1
-_MEASURED_SIZE = 21  # From the current to the temperature.
+_BLOCK = struct.Struct("<HBBbhiiB")
+CYCLIC_SIZE = _BLOCK.size  # Bytes per servo in the cyclic read, which begins at the mark.
+EXPIRED = -1
+_PRESENT = struct.Struct("<hii10xB")  # From the current to the temperature.
+PRESENT_SIZE = _PRESENT.size
 # A servo's range may be narrower than the joint's by this: limits are whole ticks, and the filter
 # keeps a margin.
 _LIMIT_TOLERANCE_RAD = 0.005
 # Two servos of one joint that differ by more than play and rounding work against each other.
 _SHADOW_TOLERANCE_RAD = 0.1
+# A servo that has restarted, or whose port was lost, stands that near to its last known position.
+_MOVED_RAD = 0.1
+# Range in which a servo in position mode applies its homing offset, ticks.
+_LARGEST_OFFSET = 1024
 
 
 class DynamixelArm:
@@ -76,10 +87,10 @@ class DynamixelArm:
         ]
         self._effort_per_count = np.array(constants) * table.CURRENT_UNIT_A
         self._joint_of_servo = np.array([joints.index(servo.joint) for servo in self.servos])
-        self._ticks = np.full(len(self.servos), table.CENTRE_TICK, dtype=np.int64)
+        self.ticks = np.full(len(self.servos), table.CENTRE_TICK, dtype=np.int64)
         self._rates = np.zeros(len(self.servos))
         self._efforts = np.zeros(len(self.servos))
-        self.errors: NDArray[np.uint8] = np.zeros(len(self.servos), dtype=np.uint8)
+        self.errors: NDArray[np.uint16] = np.zeros(len(self.servos), dtype=np.uint16)
         self.misses: NDArray[np.int32] = np.zeros(len(self.servos), dtype=np.int32)
         self.temperatures: NDArray[np.uint8] = np.zeros(len(self.servos), dtype=np.uint8)
 
@@ -105,7 +116,7 @@ class DynamixelArm:
 
     def _problems_of(self, servo: Servo) -> list[str]:
         # Two equal servos may answer a ping as one, bit by bit, but their measurements differ.
-        measured = protocol.read(servo.ident, table.PRESENT_CURRENT.address, _MEASURED_SIZE)
+        measured = protocol.read(servo.ident, table.PRESENT_CURRENT.address, PRESENT_SIZE)
         for request in (protocol.ping(servo.ident), measured):
             answers, garbled = self.bus.everything(request)
             if len(answers) > 1:
@@ -121,19 +132,25 @@ class DynamixelArm:
                 return ["it does not answer. Check its cable and its power."]
         return self._problems_of_one(servo)
 
+    def settings_problems(self) -> list[str]:
+        """Reads models and settings again, of servos whose ids are known to differ."""
+        return [
+            f"{self.label(servo)} on {self.bus.port}: {problem}"
+            for servo in self.servos
+            for problem in self._problems_of_one(servo)
+        ]
+
     def _problems_of_one(self, servo: Servo) -> list[str]:
         if wrong := self._wrong_model(servo):
             return [wrong]
         expected = {table.DRIVE_MODE: servo.drive_mode, table.SECONDARY_ID: servo.secondary_id}
         expected[table.STATUS_RETURN_LEVEL] = table.ANSWERS_ALL
+        # A servo that restores its RAM, or has torque without a command, restarts unnoticed.
+        expected[table.STARTUP] = 0
         if not self._passive:
-            # With a profile, which another program may have set, the joint would not follow the
-            # filter's path.
             expected |= {
                 table.OPERATING_MODE: servo.operating_mode,
                 table.SHUTDOWN: table.FACTORY_SHUTDOWN,
-                table.PROFILE_VELOCITY: 0,
-                table.PROFILE_ACCELERATION: 0,
             }
         if servo.current_limit is not None:
             expected[table.CURRENT_LIMIT] = servo.current_limit
@@ -197,44 +214,72 @@ class DynamixelArm:
             ]
         return []
 
-    def watch(self) -> None:
-        """Sets the registers of the cyclic read; raises ValueError if a servo refuses.
-
-        Shadows follow their masters in this as well.
-        """
-        addresses = [
-            register.address + offset for register in _WATCHED for offset in range(register.size)
-        ]
-        data = b"".join(address.to_bytes(2, "little") for address in addresses)
-        for servo in self.masters:
-            answer = self.bus.ask(
-                servo.ident, protocol.write(servo.ident, table.INDIRECT_ADDRESS.address, data)
-            )
-            if answer is None or answer.error & ~protocol.ALERT:
-                raise ValueError(f"{self.label(servo)} refuses the list of registers to read.")
-
     def take(self, answers: dict[int, protocol.Packet], *, torque_expected: bool) -> None:
-        """Takes the answers to a cyclic read."""
+        """Takes the answers to a cyclic read; what a restarted servo answers is no measurement."""
         self.misses += 1
         for index, servo in enumerate(self.servos):
             if servo.ident not in answers:
                 continue
-            torque, error, watchdog, current, velocity, position, temperature = _BLOCK.unpack(
-                answers[servo.ident].data
-            )
+            self.misses[index] = 0
+            mark, torque, error, watchdog, *motion = _BLOCK.unpack(answers[servo.ident].data)
+            if mark != table.MARKED:
+                self.errors[index] = RESTARTED
+                continue
             if torque_expected:
                 error |= 0 if torque else TORQUE_LOST
-                error |= WATCHDOG_EXPIRED if watchdog == _EXPIRED else 0
+                error |= WATCHDOG_EXPIRED if watchdog == EXPIRED else 0
             self.errors[index] = error
-            self.misses[index] = 0
-            self.temperatures[index] = temperature
-            self._ticks[index] = position
-            self._rates[index] = velocity * table.VELOCITY_UNIT_RAD_S
-            self._efforts[index] = current * self._effort_per_count[index]
+            self._note(index, *motion)
+
+    def measure(self, timeout_s: float) -> list[str]:
+        """Measures by the registers themselves; returns a sentence per servo without an answer.
+
+        A joint that has moved since it was last measured is named by `moved`.
+        """
+        answers = sync_read(
+            {self.bus: self.idents}, table.PRESENT_CURRENT.address, PRESENT_SIZE, timeout_s
+        )[self.bus]
+        for index, servo in enumerate(self.servos):
+            if servo.ident in answers:
+                self._note(index, *_PRESENT.unpack(answers[servo.ident].data))
+        return [
+            f"{self.label(servo)} on {self.bus.port} does not answer."
+            for servo in self.servos
+            if servo.ident not in answers
+        ]
+
+    def _note(
+        self, index: int, current: int, velocity: int, position: int, temperature: int
+    ) -> None:
+        self.temperatures[index] = temperature
+        self.ticks[index] = position
+        self._rates[index] = velocity * table.VELOCITY_UNIT_RAD_S
+        self._efforts[index] = current * self._effort_per_count[index]
+
+    @property
+    def restarted(self) -> list[int]:
+        """Ids of servos that have restarted since they were brought up."""
+        return [
+            servo.ident
+            for servo, error in zip(self.servos, self.errors, strict=True)
+            if error & RESTARTED
+        ]
+
+    def moved(self, before: NDArray[np.int64], idents: Collection[int]) -> list[str]:
+        """Returns a sentence for each of these servos that is not where it was measured before."""
+        found = []
+        for servo, old, new in zip(self.servos, before.tolist(), self.ticks.tolist(), strict=True):
+            if servo.ident in idents and abs(new - old) * table.TICK_RAD > _MOVED_RAD:
+                found.append(
+                    f"{self.label(servo)} on {self.bus.port} measures "
+                    f"{table.angle_of_ticks(new):+.3f} rad, {(new - old) * table.TICK_RAD:+.3f} "
+                    f"rad from its last position. If the joint really stands there, try again."
+                )
+        return found
 
     def measured(self) -> tuple[Vector, Vector, Vector]:
         """Returns positions, velocities and efforts (K,), in units of the contract."""
-        ticks = self._ticks[self._masters]
+        ticks = self.ticks[self._masters]
         position = np.asarray((ticks - table.CENTRE_TICK) * table.TICK_RAD, dtype=np.float64)
         velocity = self._rates[self._masters].copy()
         angle = position[-1]
@@ -248,7 +293,7 @@ class DynamixelArm:
 
     def diverging_shadows(self) -> list[str]:
         """Returns a sentence for each shadow whose position differs from that of its master."""
-        ticks = dict(zip(self.idents, self._ticks.tolist(), strict=True))
+        ticks = dict(zip(self.idents, self.ticks.tolist(), strict=True))
         found = []
         for servo in self.servos:
             gap = 0 if servo.master is None else ticks[servo.master] - ticks[servo.ident]
@@ -256,41 +301,32 @@ class DynamixelArm:
                 found.append(
                     f"{self.label(servo)} on {self.bus.port} differs by "
                     f"{-gap * table.TICK_RAD:+.3f} rad from its master (id {servo.master}), and "
-                    f"they would work against each other. Add {gap} to its "
-                    f"{table.HOMING_OFFSET.name}."
+                    f"they would work against each other. {self._offset_advice(servo, gap)}"
                 )
         return found
+
+    def _offset_advice(self, servo: Servo, gap: int) -> str:
+        """Returns the homing offset that closes a gap in ticks, if the one in EEPROM allows it.
+
+        A servo that has just restarted needs no other offset: what it forgot is not in EEPROM.
+        """
+        name = table.HOMING_OFFSET.name
+        offset = self.bus.read_register(servo.ident, table.HOMING_OFFSET)
+        if self.restarted or offset is None or abs(offset + gap) > _LARGEST_OFFSET:
+            return f"Its {name} is {offset} and not the cause: check its horn and its cables."
+        return f"Its {name} is {offset}; {offset + gap} would bring it to its master."
 
     def goal_packet(self, position: Vector) -> bytes:
         """Returns the sync write of targets (K,) in units of the contract."""
         angle = position.copy()
         angle[-1] = self._gripper.angle(position[-1])
-        return self._goals([table.ticks_of_angle(float(value)) for value in angle])
+        return self.goals([table.ticks_of_angle(float(value)) for value in angle])
 
-    def present_as_goal(self) -> bytes:
-        """Returns the sync write that makes the last measured positions the goals."""
-        return self._goals([int(self._ticks[index]) for index in self._masters])
-
-    def _goals(self, ticks: Sequence[int]) -> bytes:
+    def goals(self, ticks: Sequence[int]) -> bytes:
+        """Returns the sync write of goals (K,) in ticks."""
         register = table.GOAL_POSITION
         values = {
             servo.ident: register.pack(tick)
             for servo, tick in zip(self.masters, ticks, strict=True)
         }
         return protocol.sync_write(register.address, values)
-
-    def stale_goals(self, timeout_s: float) -> list[str]:
-        """Returns a sentence for each servo whose goal is not its position."""
-        register = table.GOAL_POSITION
-        found = []
-        idents = {self.bus: [servo.ident for servo in self.masters]}
-        answers = sync_read(idents, register.address, register.size, timeout_s)[self.bus]
-        for index, servo in zip(self._masters, self.masters, strict=True):
-            goal = register.unpack(answers[servo.ident].data) if servo.ident in answers else None
-            if goal != self._ticks[index]:
-                where = table.angle_of_ticks(float(self._ticks[index]))
-                found.append(
-                    f"{self.label(servo)} refuses its position, {where:.3f} rad, as its goal; move "
-                    f"it into its range."
-                )
-        return found

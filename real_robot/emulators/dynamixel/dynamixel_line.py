@@ -26,6 +26,7 @@ FAULTS = (
     "hang",
     "resume",
     "overload",
+    "restart",
     "drop",
     "twin",
     "collide",
@@ -66,16 +67,18 @@ class EmulatedLine:
         """Begins or ends a fault.
 
         `mute` and `unmute`: the servo; `corrupt` and `mend`: its checksums; `block` and `free`: its
-        joint, as an obstacle does; `hang` and `resume`: the line; `overload`: the servo; `drop`:
-        the port. A `twin` is an equal servo with the same id at a slightly different position,
-        which answers after it; twins that `collide` answer at the same time.
+        joint, as an obstacle does; `hang` and `resume`: the line; `overload`: the servo; `restart`:
+        the servo, whose power fails for a moment, or for 0 all servos; `drop`: the port. A `twin`
+        is an equal servo with the same id at a slightly different position, which answers after
+        it; twins that `collide` answer at the same time.
 
         Raises:
             ValueError: The fault or the servo is unknown.
         """
         if kind not in FAULTS:
             raise unknown_name("fault", kind, FAULTS)
-        if kind not in ("hang", "resume", "drop") and ident not in self.servos:
+        whole = kind in ("hang", "resume", "drop") or (kind == "restart" and not ident)
+        if not whole and ident not in self.servos:
             raise unknown_name("servo", str(ident), map(str, self.servos))
         match kind:
             case "mute" | "corrupt":
@@ -90,6 +93,9 @@ class EmulatedLine:
                 self.hanging = kind == "hang"
             case "overload":
                 self.servos[ident].fail(HardwareError.OVERLOAD)
+            case "restart":
+                for servo in [self.servos[ident]] if ident else self.servos.values():
+                    servo.reboot()
             case "twin" | "collide":
                 self._twins[ident] = self.servos[ident].twin()
                 self._collide = kind == "collide"

@@ -26,20 +26,54 @@ _WRITABLE: Mapping[Register, tuple[int, int]] = {
     table.OPERATING_MODE: (0, 16),
     table.SECONDARY_ID: (0, 255),
     table.HOMING_OFFSET: (-1044479, 1044479),
+    table.PWM_LIMIT: (0, 885),
     table.CURRENT_LIMIT: (0, 2047),
     table.VELOCITY_LIMIT: (0, 1023),
     table.MAX_POSITION: (0, 4095),
     table.MIN_POSITION: (0, 4095),
+    table.STARTUP: (0, 3),
     table.SHUTDOWN: (0, 63),
     table.TORQUE_ENABLE: (0, 1),
     table.STATUS_RETURN_LEVEL: (0, 2),
+    table.VELOCITY_I_GAIN: (0, 16383),
+    table.VELOCITY_P_GAIN: (0, 16383),
+    table.POSITION_D_GAIN: (0, 16383),
+    table.POSITION_I_GAIN: (0, 16383),
+    table.POSITION_P_GAIN: (0, 16383),
+    table.FEEDFORWARD_2ND_GAIN: (0, 16383),
+    table.FEEDFORWARD_1ST_GAIN: (0, 16383),
     table.BUS_WATCHDOG: (0, 127),
+    table.GOAL_PWM: (-885, 885),
     table.GOAL_CURRENT: (-2047, 2047),
     table.PROFILE_ACCELERATION: (0, 32767),
     table.PROFILE_VELOCITY: (0, 32767),
     table.GOAL_POSITION: (-1048575, 1048575),
 }
+# Gains that a servo has after each start; XM430 and XM540, and XL430.
+_GAINS: Mapping[Register, tuple[int, int]] = {
+    table.VELOCITY_I_GAIN: (1920, 1000),
+    table.VELOCITY_P_GAIN: (100, 100),
+    table.POSITION_D_GAIN: (0, 4000),
+    table.POSITION_I_GAIN: (0, 0),
+    table.POSITION_P_GAIN: (800, 640),
+    table.FEEDFORWARD_2ND_GAIN: (0, 0),
+    table.FEEDFORWARD_1ST_GAIN: (0, 0),
+}
+# What the joint and the supply, instead of the memory, tell a servo that has just started.
+_MEASURED = (
+    table.PRESENT_CURRENT,
+    table.PRESENT_VELOCITY,
+    table.PRESENT_POSITION,
+    table.INPUT_VOLTAGE,
+    table.TEMPERATURE,
+)
+_TORQUE_AT_START = 1  # Bits of Startup Configuration.
+_RESTORES_RAM = 2
 _GOALS = (table.GOAL_CURRENT, table.GOAL_POSITION)
+_INDIRECT = tuple(
+    Register(f"Indirect Address {place + 1}", table.INDIRECT_ADDRESS.address + 2 * place, 2)
+    for place in range(table.INDIRECT_COUNT)
+)
 _INDIRECT_END = table.INDIRECT_ADDRESS.address + 2 * table.INDIRECT_COUNT
 
 
@@ -63,17 +97,17 @@ class EmulatedServo:
             table.DRIVE_MODE: kind.drive_mode,
             table.OPERATING_MODE: kind.operating_mode,
             table.SECONDARY_ID: kind.secondary_id,
+            table.PWM_LIMIT: 885,
             table.CURRENT_LIMIT: kind.current_limit or 2047,
             table.VELOCITY_LIMIT: 131,
             table.MAX_POSITION: kind.upper_tick,
             table.MIN_POSITION: kind.lower_tick,
             table.SHUTDOWN: 52,
-            table.GOAL_CURRENT: kind.current_limit or 2047,
-            table.STATUS_RETURN_LEVEL: 2,
-            table.INPUT_VOLTAGE: 120,
-            table.TEMPERATURE: 35,
         }.items():
             self.set(register, value)
+        self._start()
+        self.set(table.INPUT_VOLTAGE, 120)
+        self.set(table.TEMPERATURE, 35)
         self.sense(angle, 0.0, 0.0)
         # The arm was moved by hand since its last goal: a driver that turns torque on first makes
         # it jump.
@@ -176,11 +210,35 @@ class EmulatedServo:
             self.set(table.TORQUE_ENABLE, 0)
 
     def reboot(self) -> None:
-        """Clears latched errors, and torque."""
-        for register in (table.HARDWARE_ERROR, table.TORQUE_ENABLE, table.BUS_WATCHDOG):
-            self.set(register, 0)
-        self.set(table.GOAL_CURRENT, self.get(table.CURRENT_LIMIT))
+        """Starts again: of RAM only what is measured is left, as after a failure of the power.
+
+        The goal is then 0, of which the manual says nothing; only torque would make it act.
+        """
+        kept = {register: self.get(register) for register in _MEASURED}
+        if self.get(table.STARTUP) & _RESTORES_RAM:
+            kept |= {register: self.get(register) for register in _GAINS}
+            kept |= {register: self.get(register) for register in _INDIRECT}
+        self._start()
+        for register, value in kept.items():
+            self.set(register, value)
+        if self.get(table.STARTUP) & _TORQUE_AT_START:
+            self.stay()
+            self.set(table.TORQUE_ENABLE, 1)
         self._silence_s = 0.0
+
+    def _start(self) -> None:
+        """Sets RAM to its initial values (ROBOTIS e-manual, "Control Table of RAM Area")."""
+        self._memory[table.EEPROM_END :] = bytes(_MEMORY - table.EEPROM_END)
+        small = self.get(table.MODEL_NUMBER) == table.XL430.number
+        for register, values in _GAINS.items():
+            self.set(register, values[small])
+        self.set(table.STATUS_RETURN_LEVEL, table.ANSWERS_ALL)
+        self.set(table.GOAL_PWM, self.get(table.PWM_LIMIT))
+        self.set(table.GOAL_CURRENT, 0 if small else self.get(table.CURRENT_LIMIT))
+        self.set(table.GOAL_VELOCITY, self.get(table.VELOCITY_LIMIT))
+        for place, register in enumerate(_INDIRECT):
+            self.set(register, table.INDIRECT_DATA.address + place)
+        self._aim()
 
     def feed_watchdog(self) -> None:
         """Resets the time of the bus watchdog, as any instruction on the line does."""
@@ -214,23 +272,34 @@ class EmulatedServo:
         if table.INDIRECT_ADDRESS.address <= address and address + len(data) <= _INDIRECT_END:
             self._memory[address : address + len(data)] = data
             return StatusError.NONE
-        changes: dict[Register, int] = {}
-        while data:
-            register = next((known for known in _WRITABLE if known.address == address), None)
-            if register is None:
-                return StatusError.ACCESS
-            if len(data) < register.size:
-                return StatusError.DATA_LENGTH
-            changes[register] = register.unpack(data)
-            address += register.size
-            data = data[register.size :]
+        if address >= table.INDIRECT_DATA.address:
+            return self._write_behind(address, data)
+        changes, error = _registers(address, data)
         for register, value in changes.items():
-            if error := self._refusal(register, value):
-                return error
+            error = error or self._refusal(register, value)
+        if error:
+            return error
         for register, value in changes.items():
             self.set(register, value)
         if table.GOAL_POSITION in changes:
             self._aim()
+        return StatusError.NONE
+
+    def _write_behind(self, address: int, data: bytes) -> StatusError:
+        """Writes through the indirect addresses; those as at the start lead to the data itself."""
+        if address + len(data) > _MEMORY:
+            return StatusError.DATA_RANGE
+        while data:
+            target = self._behind(address)
+            size = 1
+            while size < len(data) and self._behind(address + size) == target + size:
+                size += 1
+            if target >= table.INDIRECT_DATA.address:
+                self._memory[target : target + size] = data[:size]
+            elif error := self.write(target, data[:size]):
+                return error
+            address += size
+            data = data[size:]
         return StatusError.NONE
 
     def _refusal(self, register: Register, value: int) -> StatusError:
@@ -250,3 +319,18 @@ class EmulatedServo:
         if bounded and not self.get(table.MIN_POSITION) <= value <= self.get(table.MAX_POSITION):
             return StatusError.DATA_LIMIT
         return StatusError.NONE
+
+
+def _registers(address: int, data: bytes) -> tuple[dict[Register, int], StatusError]:
+    """Returns the values of the writable registers that data cover, and what is wrong with them."""
+    changes: dict[Register, int] = {}
+    while data:
+        register = next((known for known in _WRITABLE if known.address == address), None)
+        if register is None:
+            return changes, StatusError.ACCESS
+        if len(data) < register.size:
+            return changes, StatusError.DATA_LENGTH
+        changes[register] = register.unpack(data)
+        address += register.size
+        data = data[register.size :]
+    return changes, StatusError.NONE

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+from stringline.datasets.cameras.image_size import ImageSize
 from stringline.datasets.cameras.resampling import (
+    DepthResampling,
     resample_colour,
     resample_depth,
     resample_intrinsics,
@@ -64,6 +66,7 @@ def test_the_same_size_changes_nothing() -> None:
     )
     np.testing.assert_array_equal(resample_colour(images, 7, 5), images)
     np.testing.assert_array_equal(resample_depth(depth, 7, 5), depth)
+    np.testing.assert_array_equal(resample_depth(depth, 7, 5, "valid_mean"), depth)
     np.testing.assert_array_equal(resample_depth(depth, 7, 5, "nearest"), depth)
 
 
@@ -75,20 +78,47 @@ def test_holes_do_not_reduce_depth(
     """A wall at 60000 counts with holes: each pixel is 60000, or 0 if most of its area is empty."""
     rng = np.random.default_rng(seed)
     depth = np.where(rng.random((2, *old)) < holes, 0, 60000).astype(np.uint16)
-    for how in ("valid_mean", "nearest"):
+    for how in get_args(DepthResampling):
         assert set(np.unique(resample_depth(depth, *new, how=how))) <= {0, 60000}
     if old[0] % new[0] == 0 and old[1] % new[1] == 0:
         blocks = depth.reshape(2, new[0], old[0] // new[0], new[1], old[1] // new[1]) > 0
-        np.testing.assert_array_equal(resample_depth(depth, *new) > 0, blocks.mean((2, 4)) >= 0.5)
+        for how in ("nearest_valid", "valid_mean"):
+            np.testing.assert_array_equal(
+                resample_depth(depth, *new, how) > 0, blocks.mean((2, 4)) >= 0.5
+            )
 
 
-def test_valid_mean_keeps_the_mean_and_nearest_adds_no_values() -> None:
+def test_only_the_mean_adds_values() -> None:
+    """At an edge, the default depth of imports and training copies is on one of the surfaces."""
     depth = np.array([[[100, 300], [0, 200]]], np.uint16)
-    assert resample_depth(depth, 1, 1).item() == 200
+    assert resample_depth(depth, 1, 1, "valid_mean").item() == 200
     rng = np.random.default_rng(0)
     edge = rng.choice(np.array([500, 900], np.uint16), (3, 12, 12))
     assert set(np.unique(resample_depth(edge, 5, 5, "nearest"))) == {500, 900}
-    assert set(np.unique(resample_depth(edge, 5, 5))) - {500, 900}
+    assert set(np.unique(resample_depth(edge, 5, 5))) == {500, 900}
+    assert set(np.unique(ImageSize(5, 5, "resize").depth(edge[0]))) == {500, 900}
+    assert set(np.unique(resample_depth(edge, 5, 5, "valid_mean"))) - {500, 900}
+
+
+@settings(max_examples=60)
+@given(SIZES, SIZES, st.integers(0, 9))
+def test_the_depth_is_that_of_the_nearest_valid_pixel_of_the_area(
+    old: tuple[int, int], new: tuple[int, int], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    depth = rng.integers(1, 2**16, (1, *old)).astype(np.uint16)
+    depth[rng.random(depth.shape) < 0.3] = 0
+    resampled = resample_depth(depth, *new)[0]
+    rows, columns = (np.arange(size) + 0.5 for size in old)
+    for row, column in np.argwhere(resampled > 0):
+        down = abs(rows / old[0] * new[0] - row - 0.5)
+        across = abs(columns / old[1] * new[1] - column - 0.5)
+        half = [(0.5 + 0.5 * new[axis] / old[axis]) for axis in (0, 1)]
+        inside = (down[:, None] < half[0] - 1e-9) & (across < half[1] - 1e-9) & (depth[0] > 0)
+        square = (down * old[0] / new[0])[:, None] ** 2 + (across * old[1] / new[1]) ** 2
+        distance = np.where(inside, square, np.inf)
+        near = distance < distance.min() + 1e-4
+        assert resampled[row, column] in depth[0][near]
 
 
 def test_intrinsics_follow_the_pixels() -> None:
@@ -125,7 +155,7 @@ def test_a_training_copy(store: EpisodeStore, tmp_path: Path) -> None:
             "of": name,
             "height": 3,
             "width": 4,
-            "depth": "valid_mean",
+            "depth": "nearest_valid",
         }
         assert replace(new.attributes, contract=old.attributes.contract, extra={}) == old.attributes
         np.testing.assert_array_equal(

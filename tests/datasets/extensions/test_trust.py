@@ -127,11 +127,46 @@ def test_an_empty_file_contains_no_package(own_trust: Path) -> None:
     assert remembered() == ()
 
 
-@pytest.mark.parametrize("place", ["file", "folder"])
-def test_a_list_that_others_can_change_has_no_effect(place: str, own_trust: Path) -> None:
+def check_mine() -> None:
+    Trust().check(ClassName.parse("mine:Mine"))
+
+
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+@pytest.mark.parametrize("above", [0, 1, 2, 3])
+def test_a_list_that_others_can_change_or_replace_has_no_effect(
+    above: int, mode: int, own_trust: Path
+) -> None:
+    """As for OpenSSH: the file and all folders above it."""
     own_trust.parent.mkdir(parents=True)
     own_trust.write_text("- mine")
-    Trust().check(ClassName.parse("mine:Mine"))
-    (own_trust if place == "file" else own_trust.parent).chmod(0o777)
-    with pytest.raises(ValueError, match=r"has no effect, because other users can change"):
-        Trust().check(ClassName.parse("mine:Mine"))
+    check_mine()
+    place = [own_trust, *own_trust.parents][above]
+    place.chmod(place.stat().st_mode | mode)
+    with pytest.raises(ValueError, match=rf"has no effect, because .* can change {place}\. .*go-w"):
+        check_mine()
+    place.chmod(place.stat().st_mode & ~mode)
+    check_mine()
+
+
+def test_a_list_behind_a_link_is_checked_where_it_is(own_trust: Path, tmp_path: Path) -> None:
+    own_trust.parent.mkdir(parents=True)
+    (elsewhere := tmp_path / "open").mkdir()
+    (elsewhere / "list.yaml").write_text("- mine")
+    own_trust.symlink_to(elsewhere / "list.yaml")
+    check_mine()
+    elsewhere.chmod(0o777)
+    with pytest.raises(ValueError, match=rf"other users can change {elsewhere}"):
+        check_mine()
+
+
+def test_the_folder_of_the_list_is_made_for_its_user_alone(
+    write_module: WriteModule, own_trust: Path
+) -> None:
+    write_module("mine", "")
+    before = os.umask(0)
+    try:
+        remember(["mine"])
+    finally:
+        os.umask(before)
+    assert own_trust.parent.stat().st_mode & 0o777 == 0o700
+    check_mine()

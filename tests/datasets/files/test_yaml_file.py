@@ -39,9 +39,30 @@ def test_texts_that_stand_for_too_much_are_refused_within_a_second(
 
 
 @pytest.mark.parametrize(
+    ("text", "key", "lines"),
+    [
+        ("a: 1\nb: 2\na: 3", "a", "1 and 3"),
+        ("x: {a: 1, 'a': 2}", "a", "1 and 1"),
+        ("- y:\n    k: 1\n    k: 1", "k", "2 and 3"),
+        ("a: &a {b: 1, b: 2}\nc: *a", "b", "1 and 1"),
+        ("1: a\n1: b", "1", "1 and 2"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(
+    tmp_path: Path, text: str, key: str, lines: str
+) -> None:
+    (file := tmp_path / "limits.yaml").write_text(text)
+    with pytest.raises(
+        ValueError, match=rf"limits\.yaml is .*: the key '{key}' is given twice, in lines {lines};"
+    ):
+        read_yaml("The limits file", file)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
+        "a: &a {b: 1, c: 2}\nd: {<<: *a, b: 3}",
         "[" * 100 + "]" * 100,
         "a: &a {b: [1, 2]}\nc: *a\nd: {<<: *a, e: 1.5}",
         "- 2001-01-01\n- !!set {x, y}\n",

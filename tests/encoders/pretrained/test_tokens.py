@@ -73,8 +73,13 @@ def test_tokens_of_a_missing_camera_are_absent(make: Make) -> None:
     present = {"present/wrist": torch.tensor([True, False])}
     tokens, whole = tokenise(observation_of() | present), tokenise(observation_of())
     assert tokens.present is not None
-    assert tokens.present.tolist() == [[True] * 12, [False] * 7 + [True] * 5]
-    assert whole.present is None
+    assert whole.present is not None
+    assert torch.equal(tokens.present[0], whole.present[0])
+    assert tokens.present[1].tolist() == [False] * 7 + [True] * 5
+    hole = whole.has_position.logical_not()
+    hole[:, [0, 7]] = False  # CLS of each camera, which is never excluded.
+    assert hole.any()
+    assert torch.equal(whole.present, ~hole)
     assert torch.equal(tokens.has_position[0], whole.has_position[0])
     assert not tokens.has_position[1].any()
 

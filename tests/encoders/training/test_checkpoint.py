@@ -126,6 +126,34 @@ def test_broken_descriptions_are_rejected(tmp_path: Path, text: str | None, mess
         load_description(tmp_path)
 
 
+def test_checkpoints_of_format_1_keep_the_meaning_of_their_places(tmp_path: Path) -> None:
+    """Later versions have other defaults; what a description states itself stays."""
+    places = {"_target_": "stringline.MetricPlaces"}
+    own = {**places, "depth_pooling": "median"}
+    rays = {"_target_": "stringline.RayPlaces", "plane_m": None}
+    model = {"observation_encoder": {"coordinates": places}, "others": [own, rays, "x"]}
+    for number in (1, 2):
+        text = yaml.safe_dump({"format": number, "model": model})
+        (tmp_path / "checkpoint.yaml").write_text(text)
+        read = load_description(tmp_path)["model"]
+        if number == 2:
+            assert read == model
+            continue
+        assert read["observation_encoder"]["coordinates"] == {
+            **places,
+            "depth_pooling": "mean",
+            "missing_depth": "centroid",
+        }
+        assert read["others"] == [
+            {**own, "missing_depth": "centroid"},
+            {**rays, "depth_pooling": "mean"},
+            "x",
+        ]
+        assert build(read["observation_encoder"]["coordinates"], nn.Module).depth_pooling == "mean"
+    save_checkpoint(tmp_path / "new", nn.Linear(2, 3), {"model": model})
+    assert load_description(tmp_path / "new")["model"] == model
+
+
 def test_weights_of_another_model_are_rejected(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "c", nn.Linear(2, 3), {})
     with pytest.raises(ValueError, match=r"of another shape: .*weight \(3, 2\) for \(4, 2\)"):

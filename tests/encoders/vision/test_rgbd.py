@@ -135,7 +135,9 @@ def test_streams_are_split_and_fused_after_the_transformer(
     assert encoded.coordinates.shape == (2, 18, 3)
     assert encoded.has_position.shape == (2, 18)
     tokens: Tokens = tokenise(observation)
-    through: Tensor = blocks(tokens.features, tokens.coordinates, tokens.has_position)
+    through: Tensor = blocks(
+        tokens.features, tokens.coordinates, tokens.has_position, tokens.present
+    )
     torch.testing.assert_close(encoded.features, tokenise.fusion(through))
     assert tokenise.no_weight_decay() == {"camera_mark", "stream_mark"}
 

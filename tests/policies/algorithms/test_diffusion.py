@@ -155,7 +155,10 @@ def test_the_default_is_unchanged(make_policy: MakePolicy, make_batch: MakeBatch
     kept = scheduler.alphas_cumprod[step][..., None, None]
     precomputed = policy.denoiser.precompute(conditioning.tokens)
     predicted = policy.denoiser(
-        kept.sqrt() * clean + (1 - kept).sqrt() * noise, step.float() / 100, precomputed
+        kept.sqrt() * clean + (1 - kept).sqrt() * noise,
+        step.float() / 100,
+        precomputed,
+        conditioning.present,
     )
     weight = batch["action_mask"][:, None, :, None].float()
     loss = ((predicted - clean) ** 2 * weight).sum() / (weight.sum() * 2 * 14).clamp(min=1)
@@ -165,7 +168,8 @@ def test_the_default_is_unchanged(make_policy: MakePolicy, make_batch: MakeBatch
     chunk = torch.randn((3, 1, 8, 14), generator=torch.Generator().manual_seed(5))
     scheduler.set_timesteps(8)
     for step in scheduler.timesteps:
-        predicted = policy.denoiser(chunk, step.expand(3, 1).float() / 100, precomputed)
+        level = step.expand(3, 1).float() / 100
+        predicted = policy.denoiser(chunk, level, precomputed, conditioning.present)
         chunk = scheduler.step(predicted, int(step), chunk, return_dict=False)[0]
     assert torch.equal(policy.generate(conditioning, torch.Generator().manual_seed(5)), chunk[:, 0])
 

@@ -54,8 +54,8 @@ def test_every_kind_trains_plans_and_predicts_it(
     policy.train().observation_encoder.joint_dropout = 0.0  # type: ignore[assignment]
     policy.loss(batch).backward()  # type: ignore[no-untyped-call]
     without = [name for name, p in policy.named_parameters() if p.grad is None or not p.grad.any()]
-    # The same for all candidates: the ranking does not depend on it.
-    assert set(without) <= {"energy.read_action.bias"}
+    # The same for all candidates: the ranking does not depend on it. No token has the mark.
+    assert set(without) <= {"energy.read_action.bias", "observation_encoder.blocks.unplaced_mark"}
     policy.eval()
     assert policy.predict(batch, generator()).shape == (3, 8, 14)
     keypose = policy.predict_keypose(batch, generator())

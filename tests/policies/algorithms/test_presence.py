@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.loading.statistics import Statistics
-from stringline.encoders.coordinates.coordinates import MetricPlaces
+from stringline.encoders.coordinates.coordinates import MetricPlaces, MissingDepth
 from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.vision.attention import PositionalAttention
 from stringline.encoders.vision.depth_inputs import DepthInput, SurfaceNormals
@@ -90,25 +91,23 @@ def test_tokens_with_an_absent_camera_equal_those_without_it(
     found = whole({**batch, f"present/{absent}": present})
     expected, usual = fewer(batch), whole(batch)
     assert found.present is not None
-    assert found.present.sum(dim=1).tolist() == [
-        usual.tokens.shape[1],
-        expected.tokens.shape[1],
-        usual.tokens.shape[1],
-    ]
+    assert expected.present is not None
+    assert usual.present is not None
+    without = expected.tokens[1][expected.present[1]]
+    assert torch.equal(found.present[present], usual.present[present])
+    torch.testing.assert_close(found.tokens[1][found.present[1]], without, rtol=0, atol=1e-9)
+    there = found.present[present]
     torch.testing.assert_close(
-        found.tokens[1][found.present[1]], expected.tokens[1], rtol=0, atol=1e-9
+        found.tokens[present][there], usual.tokens[present][there], rtol=0, atol=1e-9
     )
-    torch.testing.assert_close(found.tokens[present], usual.tokens[present], rtol=0, atol=1e-9)
-    assert (usual.tokens[1][found.present[1]] - expected.tokens[1]).abs().max() > 1e-4, (
+    assert (usual.tokens[1][found.present[1]] - without).abs().max() > 1e-4, (
         "the camera matters when it is there"
     )
     empty = {f"{kind}/{absent}": batch[f"{kind}/{absent}"].clone() for kind in ("rgb", "depth")}
     for image in empty.values():
         image[1].zero_()
     other = whole({**batch, **empty, f"present/{absent}": present})
-    torch.testing.assert_close(
-        other.tokens[1][found.present[1]], expected.tokens[1], rtol=0, atol=1e-9
-    )
+    torch.testing.assert_close(other.tokens[1][found.present[1]], without, rtol=0, atol=1e-9)
 
 
 def test_plans_with_an_absent_camera_equal_those_without_it(
@@ -143,6 +142,31 @@ def test_plans_with_an_absent_camera_equal_those_without_it(
     kept = conditioning.tokens[1:2, conditioning.present[1]]
     both = policy.denoiser(noisy[1:2], level[1:2], policy.denoiser.precompute(kept))
     torch.testing.assert_close(both, first[1:2], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("missing", get_args(MissingDepth))
+def test_excluded_patches_without_depth_have_no_effect(
+    make_policy: Callable[..., ChunkPolicy], batch: dict[str, Tensor], missing: MissingDepth
+) -> None:
+    """Of an image whose other patches have depth; an image without any depth stays visible."""
+    # The patches of this embedding do not overlap.
+    single = "{_target_: stringline.PatchProjection, _partial_: true, patch: 16}"
+    policy = make_policy(
+        f"coordinates.places.missing_depth={missing}",
+        f"+policy.observation_encoder.embedding={single}",
+    ).double()
+
+    def plan(seen: dict[str, Tensor]) -> Tensor:
+        return policy.predict(seen, torch.Generator().manual_seed(0))
+
+    hole = batch["rgb/overhead"].clone()
+    assert not batch["depth/overhead"][:, :16, :16].any()
+    hole[:, :16, :16] = 255 - hole[:, :16, :16]
+    changed = (plan({**batch, "rgb/overhead": hole}) - plan(batch)).abs().amax(dim=(1, 2))
+    assert (changed < 1e-9).all() if missing == "exclude" else (changed > 1e-6).all()
+    blind = {**batch, "depth/overhead": torch.zeros_like(batch["depth/overhead"])}
+    turned = {**blind, "rgb/overhead": batch["rgb/overhead"].flip(0)}
+    assert (plan(blind) - plan(turned))[0].abs().max() > 1e-6
 
 
 def test_gradients_are_finite_and_zero_for_absent_images(

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.policies.conftest import observation
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA
@@ -19,6 +20,14 @@ from stringline.policies.checkpoints.load import (
 
 MakePolicy = Callable[..., ChunkPolicy]
 
+# Last actions of the first chunk on `observation(0)`, as of the version that the checkpoint is of.
+PLANNED = {
+    "hand_over_banana": [
+        *(-0.0508, 0.1309, 0.4068, 0.2455, 1.0437, -0.1000, 1.0),
+        *(0.0034, -0.8286, 1.1214, 0.0390, -0.2555, -0.0163, 0.9353),
+    ],
+    "kuka_pick": [1.8269, -0.2512, -1.6589, 0.0117, -0.3198, 0.6658, 0.4236, 0.0],
+}
 
 Observe = Callable[[int], dict[str, Array]]
 
@@ -36,6 +45,19 @@ def test_a_checkpoint_gives_the_same_policy(
     assert np.array_equal(
         policy.session(1).plan(observe(0)).action, again.session(1).plan(observe(0)).action
     )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PLANNED)
+def test_shipped_checkpoints_plan_as_they_did(name: str) -> None:
+    """New defaults, such as of the places of patches, leave them as they were."""
+    policy = load_policy(name)
+    seen = observation(0, policy.contract)
+    for camera in policy.contract.cameras:
+        intrinsics = [[150, 0, 64], [0, 150, 64], [0, 0, 1]]
+        seen[f"intrinsics/{camera.name}"] = np.array(intrinsics, np.float32)
+    planned = policy.session(0).plan(seen).action[-1]
+    np.testing.assert_allclose(planned, PLANNED[name], atol=2e-3)
 
 
 def test_checkpoints_build_networks_only(

@@ -21,6 +21,7 @@ LOOKING_BACK = (
     "policy.observation_encoder.history.ages_s=[0.16,0.08]",
     "policy.observation_encoder.history.dropout=0",
 )
+PLACED = "coordinates.places.missing_depth=centroid"  # No token is excluded.
 
 
 @pytest.fixture
@@ -165,8 +166,9 @@ def test_an_absent_past_has_no_effect(
         *LOOKING_BACK,
         f"+depth={depth}",
         f"policy.observation_encoder.history.images={str(images).lower()}",
+        PLACED,
     )
-    plain = of_demonstrations(f"+depth={depth}")
+    plain = of_demonstrations(f"+depth={depth}", PLACED)
     weights = network_of(looking).state_dict()
     del weights["past_mark"]
     for name in [name for name in weights if ".space." in name]:
@@ -221,7 +223,7 @@ def test_past_images_of_an_absent_camera_are_absent(
     windows: Windows, of_demonstrations: OfDemonstrations
 ) -> None:
     policy, batch = (
-        of_demonstrations(*LOOKING_BACK, "policy.observation_encoder.history.images=true"),
+        of_demonstrations(*LOOKING_BACK, "policy.observation_encoder.history.images=true", PLACED),
         batch_at(windows, 2, 4),
     )
     lacking = batch | {"present/wrist_left": torch.tensor([True, False])}
@@ -240,6 +242,7 @@ def test_training_hides_the_past_of_some_examples(
         *LOOKING_BACK,
         "policy.observation_encoder.history.dropout=0.5",
         "policy.observation_encoder.joint_dropout=0",
+        PLACED,
     ).train()
     batch = batch_at(windows, *[4] * 16)
     torch.manual_seed(0)

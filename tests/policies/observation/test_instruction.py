@@ -83,7 +83,7 @@ def test_windows_contain_the_instruction_of_their_episode(
 def test_the_conditioning_depends_on_the_instruction(
     of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
 ) -> None:
-    policy = of_demonstrations("+instruction=task")
+    policy = of_demonstrations("+instruction=task", "coordinates.places.missing_depth=centroid")
     here = policy.observation_encoder(batch)
     assert here.present is not None
     assert here.present.all()
@@ -98,7 +98,9 @@ def test_the_conditioning_depends_on_the_instruction(
 def test_an_empty_instruction_has_no_effect(
     of_demonstrations: OfDemonstrations, batch: dict[str, Tensor]
 ) -> None:
-    with_instructions, plain = of_demonstrations("+instruction=task"), of_demonstrations()
+    every = "coordinates.places.missing_depth=centroid"
+    with_instructions = of_demonstrations("+instruction=task", every)
+    plain = of_demonstrations(every)
     assert isinstance(with_instructions.observation_encoder, ObservationEncoder)
     assert isinstance(plain.observation_encoder, ObservationEncoder)
     weights = with_instructions.observation_encoder.state_dict()

@@ -175,7 +175,7 @@ def test_nothing_moves_before_leaders_and_followers_agree(
     Approach(device, ALOHA).to(away, 0.5, "a pose away")
     teleoperation = Teleoperation(leaders, device, ALOHA)
     with pytest.raises(
-        ValueError, match=r"do not agree: left/waist is 0\.[67]\d rad away; allowed: 0\.3\."
+        ValueError, match=r"do not agree: left/waist is 0\.[67]\d rad away; allowed: 0\.3 rad\."
     ):
         teleoperation.run(1.0, stop=lambda: False, record=nothing, report=nothing)
     said: list[str] = []
@@ -212,7 +212,9 @@ def test_an_incomplete_approach_is_reported(emulator: Emulator, device: DevicePr
 
 @pytest.mark.slow
 def test_rates_and_thresholds_are_checked(leaders: AlohaLeaders, device: DeviceProcess) -> None:
-    with pytest.raises(ValueError, match="control_hz is 0 and agree 0.3; both must be above 0"):
+    with pytest.raises(
+        ValueError, match="control_hz is 0, agree 0.3 and agree_opening 0.3; all must be above 0"
+    ):
         Teleoperation(leaders, device, ALOHA, control_hz=0)
 
 
@@ -275,7 +277,7 @@ def test_silent_leaders_agree_with_no_follower(
     teleoperation = Teleoperation(leaders, device, ALOHA)
     off, found = teleoperation.disagreement()
     assert off == math.inf
-    assert re.fullmatch(name, found)
+    assert re.match(rf"{name} of the leaders does not answer", found)
     said: list[str] = []
     assert not teleoperation.wait(0.3, stop=lambda: False, report=said.append)
     assert len(said) == 1
@@ -291,7 +293,7 @@ def test_a_missed_answer_delays_the_motion_to_the_leaders(
     late = Teleoperation(LastKnown(leaders, reads=4), device, ALOHA)
     assert late.approach(0.5)
     assert abs(device.latest().arms.position[WAIST]) < 0.1
-    assert Teleoperation(LastKnown(leaders, reads=1), device, ALOHA).disagreement()[0] < 0.1
+    assert Teleoperation(LastKnown(leaders, reads=1), device, ALOHA).disagreement()[0] < 0.33
 
 
 @pytest.mark.slow

@@ -189,7 +189,8 @@ def test_shadows_that_diverge_from_their_masters_are_refused_before_torque(
     arms = driver(emulator)
     arms.connect()
     with pytest.raises(
-        RobotNotReadyError, match=r"left/elbow shadow \(id 5\) .* Add -200 to its Homing Offset"
+        RobotNotReadyError,
+        match=r"left/elbow shadow \(id 5\) .* Homing Offset is 200; 0 would bring",
     ):
         arms.arm()
     assert not arms.read(time.monotonic).servo_error.any()

@@ -126,6 +126,23 @@ def test_without_a_terminal_real_arms_are_refused_before_a_port_is_opened() -> N
             "robot.limits.cartesian_speed is 1.0; allowed for real arms: up to 0.25 (m/s). Only",
         ),
         ({"cartesian_speed": None}, "", "robot.limits.cartesian_speed is null; allowed for real"),
+        (
+            {"acceleration": 500.0},
+            "",
+            "robot.limits.acceleration is 500.0; allowed for real arms: up",
+        ),
+        ({"oldest_image_s": 10.0}, "oldest_image_s: 10.0", "robot.limits.oldest_image_s is 10.0; "),
+        (
+            {"arm_clearance": 0.004},
+            "",
+            "robot.limits.arm_clearance is 0.004; allowed for real arms: from 0.005 on. Only the "
+            "limits file lowers it.",
+        ),
+        ({"effort": [9.0, 18.0, 18.0, 9.0, 9.0, 4.5]}, "", "robot.limits.effort is [9.0, "),
+        ({"effort": None}, "", "robot.limits.effort is null; allowed for real arms: up to [9.0"),
+        ({"speed_share": 0.6}, "", "robot.limits.speed_share is 0.6; allowed for real arms: "),
+        ({}, "arm_clearance: -0.1", "arm_clearance is -0.1; allowed: 0 to 0.5"),
+        ({}, "arm_clearance: 0.1\narm_clearance: 0.0", "the key 'arm_clearance' is given twice"),
     ],
 )
 def test_a_wrong_speed_is_refused_before_a_port_is_opened(
@@ -137,8 +154,30 @@ def test_a_wrong_speed_is_refused_before_a_port_is_opened(
     checklist = Checklist(report)
     robot = settings(REAL, limits=limits, limits_file=str(file))
     RobotFactory(robot).check(checklist, moving=True)
-    with pytest.raises(ValueError, match=re.escape(f"limits file: {message}")):
+    with pytest.raises(ValueError, match=r"limits file: .*" + re.escape(message)):
         checklist.check_passed()
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "name", "in_force"),
+    [
+        ({"acceleration": 3.0}, "acceleration: 200.0", "acceleration", 3.0),
+        ({}, "acceleration: 200.0", "acceleration", 200.0),
+        ({"soft_start_s": 5.0}, "soft_start_s: 0.5", "soft_start_s", 5.0),
+        ({"soft_start_s": 2.0}, "soft_start_s: 0.5", "soft_start_s", 0.5),
+        ({"table_height": 0.05}, "", "table_height", 0.05),
+        ({"oldest_image_s": 0.1}, "oldest_image_s: 0.05", "oldest_image_s", 0.05),
+        ({"arm_clearance": 0.03}, "arm_clearance: 0.001", "arm_clearance", 0.03),
+    ],
+)
+def test_the_command_line_tightens_and_the_file_loosens(
+    tmp_path: Path, limits: dict[str, object], text: str, name: str, in_force: float
+) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text(f"table_height: 0.012\n{text}\n")
+    found = RobotFactory(settings(REAL, limits=limits, limits_file=str(file))).limits()
+    value = getattr(found, name)
+    assert (value[0] if name == "acceleration" else value) == in_force
 
 
 def test_only_the_limits_file_of_real_arms_raises_the_speed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from stringline.real_robot.emulators.program.emulator_settings import FriSetting
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.robots.robot_factory import RobotFactory
 from stringline.real_robot.robots.robot_settings import RobotSettings
-from stringline.real_robot.safety.limits_file import LOWERED
+from stringline.real_robot.safety.limits_file import BUILT_IN, TIGHTENED
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -48,14 +48,15 @@ def test_a_missing_limits_file_is_reported_with_a_page_of_the_documentation(
     ("robot", "task"),
     [("aloha", "hand_over_banana"), ("kuka", "kuka_pick"), ("kuka_lcm", "kuka_pick")],
 )
-def test_the_default_speeds_are_those_of_the_configurations(robot: str, task: str) -> None:
-    """Below them, a speed was chosen by the user."""
+def test_the_default_limits_are_those_of_the_configurations(robot: str, task: str) -> None:
+    """Tighter ones were chosen by the user."""
     with initialize_config_module("stringline.configs", version_base="1.3"):
         chosen = compose("deploy", overrides=[f"task={task}", f"robot={robot}"]).robot
     found = OmegaConf.to_container(chosen, resolve=True)
     assert isinstance(found, dict)
     settings = RobotSettings.of({str(key): value for key, value in found.items()})
-    assert settings.default_speeds == {name: settings.limits[name] for name in LOWERED}
+    limits = {name: limit for name, limit in settings.limits.items() if name in TIGHTENED}
+    assert {**BUILT_IN, **settings.default_limits}.items() >= limits.items()
 
 
 @pytest.mark.parametrize(

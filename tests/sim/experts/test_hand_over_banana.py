@@ -8,11 +8,10 @@ from tests.sim.episodes import assert_smooth, follow, place_at, stay
 
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
+from stringline.datasets.embodiments.transforms import Matrix, between, pose, rotation_about
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.experts.hand_over_experts import HandOverBananaExpert
-from stringline.datasets.embodiments.transforms import between
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana
 
 X, Z = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)

@@ -3,7 +3,6 @@
 import os
 import select
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.real_robot.served_arms import Served
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.driver_interface.driver import WATCHDOG_EXPIRED, RobotNotReadyError
@@ -20,49 +20,11 @@ from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError, claim, gather, sync_read
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
 from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
-from stringline.real_robot.emulators.dynamixel.aloha_arms import EmulatedArms
-from stringline.real_robot.emulators.dynamixel.servo_server import Terminal
-from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 
 TICK = table.TICK_RAD
-
-
-class Served:
-    """Both lines in a thread of the test, where servos can be set as no driver could."""
-
-    def __init__(self) -> None:
-        self.lines = EmulatedArms(FirstOrderPlant(ALOHA)).lines
-        self._terminals = {arm: Terminal(line) for arm, line in self.lines.items()}
-        self.ports = {arm: terminal.name for arm, terminal in self._terminals.items()}
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while not self._done.is_set():
-            for terminal in select.select(list(self._terminals.values()), [], [], 0.02)[0]:
-                terminal.serve()
-
-    def driver(self, bus_watchdog_s: float = 0.0, answer_timeout_s: float = 0.2) -> AlohaDriver:
-        return AlohaDriver(
-            self.ports, bus_watchdog_s=bus_watchdog_s, answer_timeout_s=answer_timeout_s
-        )
-
-    def values(self, register: table.Register) -> set[int]:
-        """Returns what the register holds in those servos that are no shadows."""
-        masters = [servo.ident for servo in VIPERX if servo.master is None]
-        return {
-            line.servos[ident].get(register) for line in self.lines.values() for ident in masters
-        }
-
-    def close(self) -> None:
-        self._done.set()
-        self._thread.join()
-        for terminal in self._terminals.values():
-            terminal.close()
 
 
 @pytest.fixture
@@ -107,7 +69,7 @@ def test_goals_are_the_measured_positions_before_torque_is_on(
         torque = [
             i
             for i, p in enumerate(seen)
-            if p.instruction == Instruction.WRITE and p.parameters[:2] == b"\x40\x00"
+            if p.instruction == Instruction.WRITE and p.parameters == b"\xe0\x00\x01"
         ]
         assert goal < min(torque)
         written = seen[goal].parameters[4:]
@@ -266,8 +228,7 @@ SET_OTHERWISE = [
     (2, table.OPERATING_MODE, 4, "Operating Mode is 4; expected is 3."),
     (2, table.RETURN_DELAY, 250, "Return Delay Time is 250; allowed: 0 to 10, of 2 us each."),
     (2, table.SHUTDOWN, 0, "Shutdown is 0; expected is 52."),
-    (2, table.PROFILE_VELOCITY, 100, "Profile Velocity is 100; expected is 0."),
-    (2, table.PROFILE_ACCELERATION, 20, "Profile Acceleration is 20; expected is 0."),
+    (2, table.STARTUP, 2, "Startup Configuration is 2; expected is 0."),
     (2, table.SECONDARY_ID, 7, "Secondary (Shadow) ID is 7; expected is 255."),
     (
         2,
@@ -336,12 +297,19 @@ def test_problems_between_connecting_and_arming_are_refused_before_torque(
     line.fault("unmute", 4)
     upper = line.servos[2].get(table.MAX_POSITION)
     line.servos[2].set(table.MAX_POSITION, 900)
-    with pytest.raises(
-        RobotNotReadyError,
-        match=r"left/shoulder \(id 2\) refuses its position, -0.96. rad, as its goal",
-    ):
+    with pytest.raises(RobotNotReadyError, match=r"left/shoulder \(id 2\) .* position limits are"):
         arms.arm()
     line.servos[2].set(table.MAX_POSITION, upper)
+    home = line.servos[2].get(table.PRESENT_POSITION)
+    for ident in (2, 3):
+        line.servos[ident].set(table.PRESENT_POSITION, upper + 30)
+    with pytest.raises(
+        RobotNotReadyError,
+        match=r"left/shoulder \(id 2\) .* refuses its position, 1.302 rad, as its goal",
+    ):
+        arms.arm()
+    for ident in (2, 3):
+        line.servos[ident].set(table.PRESENT_POSITION, home)
     assert served.values(table.TORQUE_ENABLE) == {0}
     arms.arm()
     assert served.values(table.TORQUE_ENABLE) == {1}
