@@ -9,7 +9,7 @@ gripper at G holds. Without it, a policy that has only seen perfect grasps reads
 where the expert's gripper is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,11 +67,18 @@ class SceneAugmentation:
         SHARE.check(dropout=self.dropout)
         PROBABILITY.check(hold=self.hold)
         for name in ("carry", "slip", "goal"):
-            for number in getattr(self, name):
+            pair = getattr(self, name)
+            if not isinstance(pair, Sequence) or len(pair) != 2:
+                raise ValueError(f"{name} is {pair!r}; allowed: two numbers, in m and in rad.")
+            for number in pair:
                 NOT_NEGATIVE.check(**{name: number})
 
     def __call__(
-        self, batch: Mapping[str, Tensor], arms: tuple[str, ...], roots: Tensor
+        self,
+        batch: Mapping[str, Tensor],
+        arms: tuple[str, ...],
+        roots: Tensor,
+        openings: Mapping[str, int],
     ) -> dict[str, Tensor]:
         """Returns a changed batch, drawn from torch's global generator.
 
@@ -79,6 +86,7 @@ class SceneAugmentation:
             batch: `T_base_gripper/<arm>`, `keypose/*`, and `cloud/*` or `T_base_camera/<camera>`.
             arms: Names of the arms.
             roots: (A, 4, 4) poses of their roots.
+            openings: Places of their openings in `joints/position`; a mirror exchanges them.
         """
         changed = dict(batch)
         example = batch[f"{PREFIX}pose"]
@@ -88,7 +96,7 @@ class SceneAugmentation:
         )
         if self.hold and f"{CLOUD}held" in batch:
             scene.move_loads(self)
-        scene.move(self)
+        scene.move(self, [openings[arm] for arm in arms if arm in openings])
         if self.gripper_m:
             scene.grippers[..., :3, 3] += self.gripper_m * torch.randn_like(
                 scene.grippers[..., :3, 3]
@@ -198,7 +206,7 @@ class _Scene:
                     moved = slip @ carry @ poses[:, other]
                     poses[:, other] = torch.where(is_goal[:, None, None], moved, poses[:, other])
 
-    def move(self, settings: SceneAugmentation) -> None:
+    def move(self, settings: SceneAugmentation, openings: Sequence[int]) -> None:
         """Shifts, turns and mirrors everything."""
         example = self.grippers
         rows = len(example)
@@ -217,7 +225,7 @@ class _Scene:
             motion[:, :3, :2] = motion[:, :3, :2] * signs[:, None]
         self._apply(motion, flips.sum(dim=1) == 1)
         if settings.mirror:
-            self._exchange_arms(flips[:, 0])
+            self._exchange_arms(flips[:, 0], openings)
 
     def _apply(self, motion: Tensor, improper: Tensor) -> None:
         """Applies motions (B, 4, 4) to the scene; mirrored poses stay right-handed.
@@ -236,8 +244,12 @@ class _Scene:
         for name in ("pose", *WAYS):
             batch[f"{PREFIX}{name}"] = motion[:, None] @ self.poses(name) @ own
 
-    def _exchange_arms(self, exchanged: Tensor) -> None:
-        """Exchanges two arms in some examples (B,) bool."""
+    def _exchange_arms(self, exchanged: Tensor, openings: Sequence[int]) -> None:
+        """Exchanges two arms in some examples (B,) bool; their other joints are not read."""
+        joints = self.batch["joints/position"].clone()
+        measured = joints[:, openings]
+        joints[:, openings] = _flipped(measured, exchanged)
+        self.batch["joints/position"] = joints
         self.grippers = _flipped(self.grippers, exchanged)
         self.roots = _flipped(self.roots, exchanged)
         for name in ("pose", *WAYS, "acting", "before", "after"):

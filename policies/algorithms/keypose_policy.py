@@ -189,6 +189,11 @@ class KeyposePolicy(LearnedPolicy):
         )
         roots = np.stack([chain.T_base_root for chain in self.embodiment.chains])
         self.register_buffer("roots", torch.tensor(roots).float(), persistent=False)
+        if settings.augmentation.mirror and len(contract.arms) != 2:
+            raise ValueError(
+                f"augmentation.mirror exchanges two arms; {contract.embodiment} has "
+                f"{len(contract.arms)}. Set augmentation.mirror=false."
+            )
         if settings.augmentation.mirror and not isinstance(encoder, PointEncoder):
             raise ValueError(
                 "augmentation.mirror needs policy/observation_encoder=points: images cannot be "
@@ -218,7 +223,9 @@ class KeyposePolicy(LearnedPolicy):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Returns the parts of the loss by name; their weights are included."""
         if self.training:
-            batch = self.settings.augmentation(batch, self.contract.arms, self.roots)
+            batch = self.settings.augmentation(
+                batch, self.contract.arms, self.roots, self.embodiment.grippers
+            )
         conditioning = self._conditioning(batch)
         target = _Target.of(batch, self.contract.arms)
         votes = self.pointer(conditioning, target.turn)

@@ -1,4 +1,4 @@
-"""The motion to keyposes: within limits, smooth over replans, exact at the end, safe after misses."""
+"""The motion to keyposes: in limits, smooth over replans, exact at the end, safe after misses."""
 
 import logging
 from collections.abc import Callable, Sequence
