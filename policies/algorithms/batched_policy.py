@@ -59,7 +59,7 @@ class BatchedPolicy:
         The calls may plan indirectly, such as through an `Execution`. Each runs in a thread until
         it has prepared its observation; then this thread predicts all chunks, and the calls go on.
         Only one of these threads computes at a time. The first plan of a call is in the batch, if
-        it has no action prefix; other plans are predicted alone.
+        it has no action prefix and wants a prediction; other plans are predicted alone.
 
         Raises:
             Exception: The first error of a call.
@@ -109,6 +109,8 @@ class BatchedSession:
         if call is None or call.prepared is not None or prefix is not None:
             return self._session.plan(observation, prefix)
         prepared = self._session.prepare(observation)
+        if not prepared.wants_prediction:
+            return prepared.chunk(None)
         return prepared.chunk(call.park(prepared))
 
 

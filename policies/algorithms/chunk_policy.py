@@ -237,7 +237,12 @@ class Prepared:
     kept: ActionPrefix | None
     normalised: NormalisedPrefix | None
 
-    def chunk(self, action: NDArray[np.float32]) -> ActionChunk:
+    @property
+    def wants_prediction(self) -> bool:
+        """True: each plan is a new prediction."""
+        return True
+
+    def chunk(self, action: NDArray[np.float32] | None) -> ActionChunk:
         """Returns the chunk of predicted actions (T, A), in the units of the contract."""
         planned = cast("np.ndarray[tuple[int, int], np.dtype[np.float32]]", action)
         kept = self.kept

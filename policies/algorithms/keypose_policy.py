@@ -383,7 +383,7 @@ class KeyposeSession:
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
         """Plans a chunk; see `stringline.policies.chunks.prefix.PrefixSession`."""
         prepared = self.prepare(observation, prefix)
-        if not self.motion.wants_prediction(float(observation["time"])):
+        if not prepared.wants_prediction:
             return prepared.chunk(None)
         found = self.policy.predict(prepared.batch, prepared.generator)
         return prepared.chunk(found[0].cpu().numpy())
@@ -420,6 +420,11 @@ class PreparedKeypose:
     time: NDArray[np.float64]
     measured: NDArray[np.float64]
     kept: ActionPrefix | None
+
+    @property
+    def wants_prediction(self) -> bool:
+        """Whether a prediction could change the motion."""
+        return self.motion.wants_prediction(float(self.time[0]))
 
     def chunk(self, prediction: NDArray[np.float32] | None) -> ActionChunk:
         """Returns the plan of a prediction; None: the motion goes on."""

@@ -143,6 +143,11 @@ class PreparedObservation(Protocol):
         """The generator of the session."""
         ...
 
-    def chunk(self, prediction: NDArray[np.float32]) -> ActionChunk:
-        """Returns the plan of a prediction, of one row of the result of `predict`."""
+    @property
+    def wants_prediction(self) -> bool:
+        """Whether a prediction could change the plan; if not, the session draws no numbers."""
+        ...
+
+    def chunk(self, prediction: NDArray[np.float32] | None) -> ActionChunk:
+        """Returns the plan of a prediction, of one row of the result of `predict`; None: of none."""
         ...

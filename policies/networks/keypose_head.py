@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.places import Places
 from stringline.encoders.vision.attention import KeyValues, PositionalAttention
@@ -194,6 +195,10 @@ class KeyposeNoise:
 
     position_m: float = 0.03
     rotation: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Checks the values; raises a ValueError for one that is out of range."""
+        NOT_NEGATIVE.check(position_m=self.position_m, rotation=self.rotation)
 
     def add(self, numbers: Tensor, level: Tensor, noise: Tensor) -> Tensor:
         """Returns the noisy pose (..., 9) at levels (...) from 0 (data) to 1."""

@@ -129,6 +129,12 @@ class PointEncoder(nn.Module):
                 "Import the recordings with layout.embodiment=NAME, or use "
                 "policy/observation_encoder=vit."
             )
+        if GRIPPER_POSITIONS not in statistics:
+            raise ValueError(
+                "policy/observation_encoder=points needs statistics of gripper positions, which "
+                f"bound the workspace; got those of {', '.join(statistics)}. Train on recordings "
+                "of a robot with known kinematics, or use policy/observation_encoder=vit."
+            )
         self.cameras = settings.choose(contract)
         self.arms = contract.arms
         self.dim = settings.dim

@@ -143,9 +143,7 @@ def test_a_slip_moves_the_release_so_that_the_load_still_arrives() -> None:
         after = found[f"keypose/{name}"][:, 0] @ inverse
         arrived = moved(found["cloud/points"][:, :HELD], after)
         torch.testing.assert_close(arrived, moved(batch["cloud/points"][:, :HELD], before))
-        torch.testing.assert_close(
-            found[f"keypose/{name}"][:, 1], batch[f"keypose/{name}"][:, 1]
-        )
+        torch.testing.assert_close(found[f"keypose/{name}"][:, 1], batch[f"keypose/{name}"][:, 1])
     away = (found["cloud/points"] - batch["cloud/points"]).abs().amax(2)
     assert away[:, HELD:].max() == 0
     assert (away[:, :HELD].amax(1) > 1e-4).any()
@@ -158,7 +156,9 @@ def test_a_gripper_moves_with_its_load_and_its_targets_stay() -> None:
         torch.testing.assert_close(found[f"keypose/{name}"], batch[f"keypose/{name}"])
 
     def local(of: dict[str, Tensor]) -> Tensor:
-        return moved(of["cloud/points"][:, :HELD], torch.linalg.inv(of[f"T_base_gripper/{ARMS[0]}"]))
+        return moved(
+            of["cloud/points"][:, :HELD], torch.linalg.inv(of[f"T_base_gripper/{ARMS[0]}"])
+        )
 
     torch.testing.assert_close(local(found), local(batch))
     torch.testing.assert_close(found["cloud/points"][:, HELD:], batch["cloud/points"][:, HELD:])
