@@ -24,8 +24,13 @@ from stringline.datasets.embodiments.transforms import Matrix, between
 
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
+_LEAST_FREE_S = 0.3
+"""Least time of a free motion. One that ends sooner is not planned again, or it would never end."""
 _KNOTS_S = 0.08
 """Time between two solutions of the inverse kinematics; joints are interpolated between them."""
+
+_MOST_LONGER = 2.5
+"""Factor of the time of a straight part from which its rotation gives way at a singularity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +217,7 @@ class KeyposeMotion:
         self._settings = settings
         self._held_opening = np.asarray(held_opening, np.float64)
         self._kinematics = InverseKinematics(embodiment)
+        self._positions = InverseKinematics(embodiment, orientation_cost=1e-3)
         self._hinges = np.concatenate([embodiment.hinges[arm] for arm in self._arms])
         limits = embodiment.velocity_limits
         self._top_speed = settings.speed * limits
@@ -247,9 +253,10 @@ class KeyposeMotion:
             fixed_s: Time during which the targets of the last plan stay as they are, s.
         """
         self._resynchronise(time, measured)
-        self._check_grips(time, measured)
+        start = time + fixed_s
+        self._check_grips(time, start, measured)
         if prediction is not None and self.wants_prediction(time):
-            self._decide(time, time + fixed_s, prediction)
+            self._decide(time, start, prediction)
         plan = self._plan
         assert plan is not None  # `_resynchronise` has made one.
         return self._sampled(plan, time + self._dt * np.arange(count))
@@ -262,8 +269,11 @@ class KeyposeMotion:
             if away <= 0.4:
                 return
             logger.debug("The arms are %.2f rad from their targets; they start anew there.", away)
-        q = np.asarray(measured, np.float64)[None]
-        self._plan = _Plan(time, q.copy(), free_until=np.inf, done_at=time)
+        q = np.clip(measured, self._embodiment.lower, self._embodiment.upper)
+        if self._plan is not None:  # The measured opening of a gripper is no command to hold.
+            places = list(self._embodiment.grippers.values())
+            q[places] = commanded[places]
+        self._plan = _Plan(time, q[None].astype(np.float64), free_until=np.inf, done_at=time)
 
     def _sampled(self, plan: _Plan, times: Floats) -> Floats:
         """Returns the targets (N, J) of a plan at times (N,), the last one after its end."""
@@ -273,7 +283,7 @@ class KeyposeMotion:
         later = np.minimum(first + 1, len(plan.q) - 1)
         return np.asarray(plan.q[first] * (1 - share) + plan.q[later] * share)
 
-    def _check_grips(self, time: float, measured: Vector) -> None:
+    def _check_grips(self, time: float, start: float, measured: Vector) -> None:
         """Notices grippers that hold nothing after their stroke, and starts the retreat."""
         plan = self._plan
         assert plan is not None
@@ -291,7 +301,7 @@ class KeyposeMotion:
                 self._holds[arm] = False
                 self._count_miss(arm, goal.pose[arm, :3, 3])
         if empty:
-            self._retreat(time, goal, empty)
+            self._retreat(time, start, goal, empty)
 
     def _count_miss(self, arm: int, position: Floats) -> None:
         for miss in self._misses:
@@ -304,6 +314,8 @@ class KeyposeMotion:
         """Chooses the goal of a prediction and plans the way to it from a time on."""
         plan = self._plan
         assert plan is not None
+        if start >= plan.free_until and time < plan.done_at:
+            return  # What is fixed ends in the part of the plan that is committed.
         acting = prediction.acting(
             self._settings.rest_holding if any(self._holds) else self._settings.rest
         )
@@ -317,7 +329,7 @@ class KeyposeMotion:
             if self._doubts < 2:
                 return
         self._doubts = 0
-        self._plan = self._way_to(goal, start)
+        self._plan = self._way_to(goal, time, start)
 
     def _chosen(
         self, prediction: PredictedKeypose, acting: tuple[int, ...], before: _Goal | None
@@ -383,7 +395,7 @@ class KeyposeMotion:
             if plan.goal is not None and time < plan.free_until:
                 return  # A single doubt does not stop a motion.
             stop = self._quintic(q, v, a, q, 0.3) if np.abs(v).max() > 1e-3 else q[None]
-            self._plan = self._joined(start, stop, goal=None)
+            self._plan = self._joined(time, start, stop, goal=None)
             return
         if (
             plan.goal is None
@@ -392,17 +404,20 @@ class KeyposeMotion:
         ):
             return  # It is on its way.
         way = self._quintic(q, v, a, home, 0.8)
-        self._plan = self._joined(start, way, goal=None)
+        self._plan = self._joined(time, start, way, goal=None)
 
-    def _joined(self, start: float, q: Floats, goal: _Goal | None) -> _Plan:
-        """Returns a plan with the targets of the last plan until a time, and new ones after it."""
+    def _joined(self, time: float, start: float, q: Floats, goal: _Goal | None) -> _Plan:
+        """Returns a plan with the targets of the last plan until a start, and new ones after it.
+
+        The first target is a few before the time of the observation: enough for speed and
+        acceleration.
+        """
         plan = self._plan
         assert plan is not None
-        count = max(round((start - plan.start) / self._dt), 0) + 1
-        kept = self._sampled(plan, plan.start + self._dt * np.arange(count))
-        whole = np.concatenate((kept, q))
-        drop = max(count - 5, 0)  # Enough for speed and acceleration.
-        return _Plan(start - (count - 1 - drop) * self._dt, whole[drop:], goal, np.inf, start)
+        kept = round((start - time) / self._dt) + 4
+        times = start - self._dt * np.arange(kept, -1, -1)
+        whole = np.concatenate((self._sampled(plan, times), q))
+        return _Plan(float(times[0]), whole, goal, np.inf, start)
 
     def _state(self, time: float) -> tuple[Vector, Vector, Vector]:
         """Returns the commanded position, speed and acceleration at a time."""
@@ -411,7 +426,7 @@ class KeyposeMotion:
         before, now, after = self._sampled(plan, time + self._dt * np.array([-1.0, 0.0, 1.0]))
         return now, (after - before) / (2 * self._dt), (after - 2 * now + before) / self._dt**2
 
-    def _way_to(self, goal: _Goal, start: float) -> _Plan:
+    def _way_to(self, goal: _Goal, time: float, start: float) -> _Plan:
         """Plans the whole way to a goal, its strokes and the departure."""
         settings = self._settings
         q, v, a = self._state(start)
@@ -428,7 +443,7 @@ class KeyposeMotion:
             target = self._solved(first, q)
             for arm in goal.acting:
                 self._set_opening(target, arm, goal.before[arm])
-            parts.append(self._quintic(q, v, a, target, 0.3))
+            parts.append(self._quintic(q, v, a, target, _LEAST_FREE_S))
             free_s = self._dt * len(parts[0])
             for name in ("approach", "pose"):
                 ends = {arm: getattr(goal, name)[arm] for arm in goal.acting}
@@ -443,9 +458,9 @@ class KeyposeMotion:
         )
         if departure is not None and any(self._acts_visibly(goal, arm) for arm in goal.acting):
             parts.append(departure)
-        plan = self._joined(start, np.concatenate(parts), goal)
+        plan = self._joined(time, start, np.concatenate(parts), goal)
         end = start + sum(map(len, parts)) * self._dt
-        plan.free_until = start + max(free_s - 2 * self._dt, 0.0)
+        plan.free_until = start + max(free_s - _LEAST_FREE_S, 0.0)
         plan.stroke_end = start + stroke_end
         # The scene is free again half-way through the departure.
         plan.done_at = max(start + stroke_end, end - 0.2)
@@ -473,18 +488,18 @@ class KeyposeMotion:
             return goal
         return _Goal(goal.acting, goal.moving, **poses, before=goal.before, after=goal.after)
 
-    def _retreat(self, time: float, goal: _Goal, empty: Sequence[int]) -> None:
+    def _retreat(self, time: float, start: float, goal: _Goal, empty: Sequence[int]) -> None:
         """Opens grippers that closed on nothing and goes straight back to the approach."""
-        q, v, a = self._state(time)
+        q, v, a = self._state(start)
         opened = q.copy()
         for arm in empty:
             self._set_opening(opened, arm, goal.before[arm])
         first = self._quintic(q, v, a, opened, 0.3)
         back = self._straight(first[-1], {arm: goal.approach[arm] for arm in empty}, least_s=0.4)
         way = first if back is None else np.concatenate((first, back))
-        plan = self._joined(time, way, goal)
+        plan = self._joined(time, start, way, goal)
         plan.free_until = time
-        plan.done_at = time + self._dt * (len(way) - 1)
+        plan.done_at = start + self._dt * (len(way) - 1)
         plan.retreats = True
         self._plan = plan
 
@@ -552,23 +567,43 @@ class KeyposeMotion:
             turn / 1.0,
         )
         knots = max(int(np.ceil(seconds / _KNOTS_S)), 3)
+        shares = np.arange(1, knots + 1) / knots
         solved = [q]
-        for share in np.arange(1, knots + 1) / knots:
-            poses = {arm: between(starts[arm], targets[arm], float(share)) for arm in targets}
-            solved.append(self._solved(poses, solved[-1]))
-        path = np.stack(solved)
-        for _ in range(20):
+        for share in shares:
+            solved.append(self._solved(_on_the_way(starts, targets, share), solved[-1]))
+        track = self._timed(np.stack(solved), seconds, _MOST_LONGER)
+        if track is None:
+            # Past a straight wrist two joints turn fast and far to hold a rotation. Between the
+            # same ends the rotation may differ a little instead.
+            end = solved[-1]
+            bent = [q, *(q + share * (end - q) for share in shares)]
+            for knot in range(1, knots):
+                poses = _on_the_way(starts, targets, shares[knot - 1])
+                named = {self._arms[arm]: pose for arm, pose in poses.items()}
+                bent[knot], _ = self._positions.nearest(named, bent[knot], iterations=4)
+            track = self._timed(np.stack(bent), seconds, 2 * _MOST_LONGER)
+        if track is None:
+            track = self._quintic(q, np.zeros_like(q), np.zeros_like(q), solved[-1], seconds)
+        return np.clip(track, self._embodiment.lower, self._embodiment.upper)
+
+    def _timed(self, path: Floats, seconds: float, longer: float) -> Floats | None:
+        """Returns targets (T, J) along a path (K, J) within the limits.
+
+        The time is `seconds` or longer; None: it would be more than `longer` times as long.
+        """
+        most = longer * seconds
+        while seconds <= most:
             count = int(np.ceil(seconds / self._dt))
             u = np.arange(1, count + 1) / count
             track = _along(path, u**3 * (10 - 15 * u + 6 * u**2))
-            speed = np.abs(np.diff(track, axis=0, prepend=q[None])) / self._dt
+            speed = np.abs(np.diff(track, axis=0, prepend=path[:1])) / self._dt
             bend = np.abs(np.diff(track, n=2, axis=0)) / self._dt**2
             fast = (speed / self._top_speed)[:, self._hinges].max()
             strong = (bend[:, self._hinges] / (1.3 * self._top_acceleration[self._hinges])).max()
             if fast <= 1.0 and strong <= 1.0:
-                break
+                return track
             seconds *= 1.15
-        return np.clip(track, self._embodiment.lower, self._embodiment.upper)
+        return None
 
     def _held(self, q: Vector, seconds: float) -> Floats:
         return np.repeat(q[None], max(round(seconds / self._dt), 1), axis=0)
@@ -593,6 +628,12 @@ class KeyposeMotion:
         time = self._dt * np.arange(1, count + 1)
         share = np.clip(time / max(stroke_s, self._dt), 0.0, 1.0)[:, None]
         return np.asarray(q + share * (end - q))
+
+
+def _on_the_way(
+    starts: dict[int, Floats], targets: dict[int, Floats], share: float
+) -> dict[int, Floats]:
+    return {arm: between(starts[arm], targets[arm], float(share)) for arm in targets}
 
 
 def _polynomial(q: Vector, v: Vector, a: Vector, goal: Vector, T: float, t: Floats) -> Floats:
