@@ -9,7 +9,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
+from stringline.datasets.contract.argument_checks import settings_of
 from stringline.datasets.files.atomic import write_file
+from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.pointclouds.camera_check import check_cameras
 from stringline.datasets.pointclouds.clouds import find_episode, fused_cloud
 from stringline.datasets.pointclouds.open3d_library import write_ply
@@ -42,7 +44,14 @@ def view(config: DictConfig) -> None:
         _check(episode, config, cameras)
     if config.save is None and (config.ply is not None or config.check):
         return
-    recorder = Recorder(episode, cameras, config.cloud_hz, config.cloud_points, config.jpeg_quality)
+    recorder = Recorder(
+        episode,
+        cameras,
+        config.cloud_hz,
+        config.cloud_points,
+        config.jpeg_quality,
+        _events(config),
+    )
     if config.save is not None:
         path = Path(config.save)
         recorder.save(path)
@@ -50,10 +59,24 @@ def view(config: DictConfig) -> None:
             f"{path}: episode {episode.name}, {format_size(path.stat().st_size)}. "
             f"{HOW_TO_OPEN.format(path=path)}"
         )
+        _print_keyposes(recorder)
         return
     _check_display()
     recorder.show()
     _print(f"Opened episode {episode.name} in the viewer.")
+    _print_keyposes(recorder)
+
+
+def _events(config: DictConfig) -> KeyposeSettings | None:
+    """Returns how keyposes are found; None: they are not shown."""
+    if not config.keyposes:
+        return None
+    return settings_of(KeyposeSettings, {} if config.events is None else config.events, "events")
+
+
+def _print_keyposes(recorder: Recorder) -> None:
+    if recorder.keyposes is not None:
+        _print(recorder.keyposes.sentence)
 
 
 def _write_cloud(episode: StoredEpisode, config: DictConfig, cameras: list[str] | None) -> None:

@@ -99,10 +99,14 @@ def colour_strip(episode: StoredEpisode, camera: str) -> str:
 
 def colour_image(episode: StoredEpisode, camera: str, largest: int) -> str:
     """Returns the middle image of an episode with at most `largest` rows and columns."""
+    return colour_frame(episode, camera, len(episode.arrays[f"rgb/{camera}"]) // 2, largest)
+
+
+def colour_frame(episode: StoredEpisode, camera: str, frame: int, largest: int) -> str:
+    """Returns one image of a camera with at most `largest` rows and columns."""
     images = episode.arrays[f"rgb/{camera}"]
-    return jpeg_url(
-        resample_colour(images[len(images) // 2][None], *_fitting(images.shape[1:3], largest))[0]
-    )
+    size = _fitting(images.shape[1:3], largest)
+    return jpeg_url(resample_colour(images[frame][None], *size)[0])
 
 
 def depth_image(episode: StoredEpisode, camera: str, largest: int) -> str:

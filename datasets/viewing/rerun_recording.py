@@ -4,6 +4,7 @@
     world/cameras/<camera>              frustum: pose and intrinsics; below it /rgb
     world/grippers/<arm>                pose, drawn as three axes
     depth/<camera>                      depth images
+    world/keyposes, keyposes            where the grippers act, see `keypose_views.py`
     action/<dimension>, joints/position/<joint>     plots
     instruction                         the instruction in words
 
@@ -12,6 +13,7 @@ The time lines are `time`, seconds from the first step, and `step`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,8 +23,10 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.pointclouds.clouds import cloud_cameras, fused_cloud, missing_for_cloud
 from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.viewing.keypose_views import KeyposeEntities
 
 APPLICATION = "stringline"
 AXES_M = 0.06
@@ -39,6 +43,7 @@ class Recorder:
         cloud_hz: Clouds per second.
         cloud_points: Largest number of points of a cloud, which is thinned out evenly.
         jpeg_quality: 1 to 100; None for uncompressed images of ten times the size.
+        events: How keyposes are found; None: they are not shown.
     """
 
     episode: StoredEpisode
@@ -46,6 +51,7 @@ class Recorder:
     cloud_hz: float = 4.0
     cloud_points: int = 60_000
     jpeg_quality: int | None = 90
+    events: KeyposeSettings | None = None
     rerun: ModuleType = field(
         default_factory=lambda: optional_library("rerun", package="rerun-sdk", extra="view")
     )
@@ -114,7 +120,14 @@ class Recorder:
         self._plots(stream, "action", [dimension.name for dimension in contract.action])
         if "joints/position" in arrays:
             self._plots(stream, "joints/position", contract.joints)
+        if self.keyposes is not None:
+            self.keyposes.log(rerun, stream)
         self._clouds(stream)
+
+    @cached_property
+    def keyposes(self) -> KeyposeEntities | None:
+        """The keyposes of the episode; None: they are not shown."""
+        return None if self.events is None else KeyposeEntities.of(self.episode, self.events)
 
     def blueprint(self) -> Any:
         """Returns the layout of the viewer: the world left, images and plots right."""
@@ -135,6 +148,8 @@ class Recorder:
             for key in ("action", "joints")
         ]
         right = [rrb.Grid(*images, *depth, grid_columns=4), rrb.Horizontal(*plots)]
+        if self.keyposes is not None:
+            right.append(rrb.TextLogView(origin="keyposes", name="keyposes"))
         world = rrb.Spatial3DView(origin="world", name="world, base frame")
         return rrb.Blueprint(
             rrb.Horizontal(world, rrb.Vertical(*right), column_shares=[3, 2]), collapse_panels=True

@@ -12,10 +12,12 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.editing.edit import duration_s
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.templates import template_environment
+from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.quality import Finding, findings
 from stringline.datasets.store.sizes import format_size
 from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.viewing.keypose_views import KeyposeSection
 from stringline.datasets.viewing.page_drawings import (
     Histogram,
     colour_image,
@@ -84,6 +86,7 @@ class Summary:
         state: A histogram per joint.
         strips: Names and images of some episodes.
         damaged: Sentences about unreadable episodes.
+        keyposes: Where the grippers act.
         sample_size: Number of sampled episodes.
         made: Time of the summary, UTC.
     """
@@ -100,6 +103,7 @@ class Summary:
     strips: Sequence[tuple[str, str]]
     findings: Sequence[Finding]
     damaged: Sequence[str]
+    keyposes: KeyposeSection
     sample_size: int
     made: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -147,6 +151,7 @@ def summarise(store: EpisodeStore, *, sample_size: int = SAMPLE_SIZE) -> Summary
         strips=_strips(contract, chosen),
         findings=[finding for episode in chosen for finding in findings(episode)],
         damaged=damaged,
+        keyposes=KeyposeSection.of(chosen, KeyposeSettings()),
         sample_size=len(chosen),
     )
 

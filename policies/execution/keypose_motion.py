@@ -11,7 +11,7 @@ This module does not import torch.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -179,6 +179,8 @@ class _Plan:
         free_until: Time until which a new prediction may change the way, s.
         done_at: Time from which a prediction of the next keypose is wanted, s.
         stroke_end: Time at which the strokes have ended, s.
+        retreats: Whether it goes back from an empty grasp.
+        checked: Whether the grasp has been checked.
     """
 
     start: float
@@ -189,13 +191,6 @@ class _Plan:
     stroke_end: float = np.inf
     retreats: bool = False
     checked: bool = False
-
-
-@dataclass
-class _Doubt:
-    """A prediction that differs from the goal, and how often it came."""
-
-    count: int = 0
 
 
 class KeyposeMotion:
@@ -231,7 +226,7 @@ class KeyposeMotion:
         self._plan: _Plan | None = None
         self._holds = [False] * len(self._arms)
         self._misses: list[_Miss] = []
-        self._doubt = _Doubt()
+        self._doubts = 0
         self._idle = 0
         self._warned = False
 
@@ -330,10 +325,10 @@ class KeyposeMotion:
         self._idle = 0
         goal = self._chosen(prediction, acting, plan.goal if time < plan.free_until else None)
         if plan.goal is not None and time < plan.free_until and self._differs(goal, plan.goal):
-            self._doubt.count += 1
-            if self._doubt.count < 2:
+            self._doubts += 1
+            if self._doubts < 2:
                 return
-        self._doubt.count = 0
+        self._doubts = 0
         self._plan = self._way_to(goal, time, start)
 
     def _chosen(
@@ -474,12 +469,10 @@ class KeyposeMotion:
     def _acts_visibly(self, goal: _Goal, arm: int) -> bool:
         return abs(float(goal.after[arm] - goal.before[arm])) > 0.02
 
-    def _where_it_is(self, goal: _Goal, now: dict[str, Matrix] | object) -> _Goal:
+    def _where_it_is(self, goal: _Goal, now: Mapping[str, Matrix]) -> _Goal:
         """Replaces keyposes at which their grippers are already by the present poses."""
-        poses = {
-            name: getattr(goal, name).copy() for name in ("pose", "approach", "corner", "departure")
-        }
-        assert isinstance(now, dict)
+        names = ("pose", "approach", "corner", "departure")
+        poses = {name: getattr(goal, name).copy() for name in names}
         changed = False
         for arm in goal.acting:
             here = now[self._arms[arm]]
@@ -488,7 +481,7 @@ class KeyposeMotion:
             if np.linalg.norm(offset) < self._settings.same_m and turn < self._settings.same_rad:
                 changed = True
                 away = goal.departure[arm, :3, 3] - goal.pose[arm, :3, 3]
-                for name in ("pose", "approach", "corner", "departure"):
+                for name in names:
                     poses[name][arm] = here
                 poses["departure"][arm, :3, 3] += away
         if not changed:
