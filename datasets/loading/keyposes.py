@@ -132,8 +132,8 @@ class Keyposes:
     def targets(self, steps: Array) -> dict[str, Array]:
         """Returns the training targets of the frames at some steps (N,), by key of a batch.
 
-        `keypose/holds` (N, arms) is `holding`. `keypose/number` (N,) is `NO_EVENT` after the last event, where the other entries are those
-        of the last keypose and have no meaning.
+        `keypose/holds` (N, arms) is `holding`. `keypose/number` (N,) is `NO_EVENT` after the last
+        event, where the other entries are those of the last keypose and have no meaning.
         """
         number = self.next_of(steps)
         row = np.where(number == NO_EVENT, len(self) - 1, number)
@@ -149,7 +149,7 @@ class Keyposes:
         return found
 
     def holding(self, steps: Array) -> Flags:
-        """Returns whether each gripper has closed and not opened since, at steps (N,): (N, arms)."""
+        """Returns whether each gripper holds something, (N, arms), at steps (N,): it has closed."""
         held = np.zeros((len(steps), self.acting.shape[1]), bool)
         for row in range(len(self)):
             strokes = self.acting[row] & (np.abs(self.after[row] - self.before[row]) > 0.02)

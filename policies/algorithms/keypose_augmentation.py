@@ -94,7 +94,7 @@ class SceneAugmentation:
             openings: Places of their openings in `joints/position`; a mirror exchanges them.
         """
         changed = dict(batch)
-        if self.opening:
+        if self.opening and f"{PREFIX}holds" in batch:
             self._change_openings(changed, [openings.get(arm) for arm in arms])
         example = batch[f"{PREFIX}pose"]
         grippers = torch.stack([batch[f"T_base_gripper/{arm}"] for arm in arms], dim=1).to(example)
