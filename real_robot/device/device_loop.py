@@ -1,5 +1,6 @@
 """One cycle of the device process: read, sample the chunk in force, filter, write, publish."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,13 +11,17 @@ from stringline.real_robot.device.device_state import DeviceState, chunk_of
 from stringline.real_robot.device.fault_cause import Cause
 from stringline.real_robot.device.suspension_clock import SuspensionClock
 from stringline.real_robot.driver_interface.driver import ArmDriver, ArmState
+from stringline.real_robot.driver_interface.safe_command import SafeCommand
 from stringline.real_robot.incidents.incident_log import IncidentLog
+from stringline.real_robot.ipc.heartbeat import is_age
 from stringline.real_robot.ipc.mailbox import Mailbox, Record
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 from stringline.real_robot.safety.stage_cycle import NONE, Freshness
 from stringline.real_robot.safety.target_sampler import ChunkSampler
+
+log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
@@ -69,6 +74,8 @@ class DeviceLoop:
         self._unchecked: ArmState | None = None
         self._cause: Cause | None = None
         self._known_faults = NONE
+        self._unsound = False
+        self._unsent: SafeCommand | None = None
         self._suspension = None if silence_s is None else SuspensionClock()
         self._session = -1
         self._tick = 0
@@ -78,8 +85,8 @@ class DeviceLoop:
         """Begins an episode at the measured pose and drops all chunks.
 
         Resets the fault reasons in `acknowledged`. Others stay a fault, and events that drivers
-        report only once are checked in the first cycle. None: all faults and events are dropped, as
-        in a new world.
+        report only once are checked in the first cycle. None: the world is another one, so all
+        faults and events are dropped, and so are the goals of the grippers.
         """
         self._sampler.clear()
         self._chunks.fresh()
@@ -87,10 +94,11 @@ class DeviceLoop:
         if self._log is not None:
             self._log.event("begin", session=session)
         self._state = self._driver.read(clock)
+        self._report_unsound(self._state, clock())
         self._unchecked = None if acknowledged is None else self._state
-        self._command = self._state.position
         kept = NONE if acknowledged is None else self._filter.fault_reasons & ~acknowledged
-        self._filter.start(self._state, session, kept)
+        self._filter.start(self._state, session, kept, new_world=acknowledged is None)
+        self._command = self._filter.position
         self._publish()
 
     def observe(self, clock: Clock) -> None:
@@ -103,7 +111,15 @@ class DeviceLoop:
             state = replace(state, servo_error=error, interlock=interlock)
             self._unchecked = None
         self._state = state
+        self._report_unsound(state, clock())
         self._publish()
+
+    def _report_unsound(self, state: ArmState, now: float) -> None:
+        """Logs which values cannot be used, when they begin to be so."""
+        unsound = self._filter.unsound(state, now)
+        if unsound and not self._unsound:
+            log.error("The driver has measured %s.", ", ".join(unsound))
+        self._unsound = bool(unsound)
 
     def act(self, clock: Clock) -> None:
         """Second half of a cycle: sends the filtered target of this time.
@@ -116,13 +132,14 @@ class DeviceLoop:
         self._take_chunks(now)
         target = self._sampler.target(now)
         freshness = self._freshness(now)
-        command = self._filter.step(target, self._state, now, freshness)
+        command = self._unsent = self._filter.step(target, self._state, now, freshness)
         delay_s = clock() - now
-        if delay_s > self._period_s:
+        if not delay_s <= self._period_s:
             self._filter.withdraw(delay_s)
         else:
             self._driver.write(command)
             self._command = command.position
+        self._unsent = None
         self._tick += 1
         state = self._publish()
         if self._log is not None:
@@ -131,7 +148,9 @@ class DeviceLoop:
     def _freshness(self, now: float) -> Freshness:
         ages = () if self._image_ages_s is None else self._image_ages_s()
         self._old_cameras = sum(
-            1 << place for place, age in enumerate(ages) if age > self._filter.limits.oldest_image_s
+            1 << place
+            for place, age in enumerate(ages)
+            if not (is_age(age) and age <= self._filter.limits.oldest_image_s)
         )
         silence = 0.0 if self._silence_s is None else self._silence_s()
         permission_age_s, stop_line_age_s = (
@@ -151,6 +170,17 @@ class DeviceLoop:
     def at_rest(self) -> bool:
         """Whether the last command was no motion."""
         return self._filter.at_rest
+
+    def brake_blindly(self) -> None:
+        """Sends the next command of braking within the limits, whatever else does not work.
+
+        After an error, it needs neither a measurement nor the stages of the filter. A command that
+        the filter had made before the error comes first: the next one continues it.
+        """
+        command = self._unsent or self._filter.brake()
+        self._unsent = None
+        self._driver.write(command)
+        self._command = command.position
 
     def brake(self) -> None:
         """Drops all chunks, so that the arms come to rest in the next cycles."""
@@ -184,7 +214,7 @@ class DeviceLoop:
             fault_reasons=acted.fault_reasons,
             counts=acted.counts,
             following=acted.following,
-            arms=self._state,
+            arms=self._filter.repaired(self._state),
             command=self._command,
             writes=self._driver.writes,
             old_cameras=self._old_cameras,

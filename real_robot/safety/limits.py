@@ -83,8 +83,9 @@ class SafetyLimits:
         cell: Tools, wrist cameras and obstacles.
         box: (2, 3) lowest and highest corner of the space for moving links, base frame, metres;
             None: no walls.
-        soft_start_s: Time after arming in which velocity and acceleration grow from a tenth to
-            their limits; it stops while hold-to-run is released.
+        soft_start_s: Time in which velocity and acceleration grow from a tenth to their limits when
+            motion begins; only the time in which a plan is followed counts. After a hold that has
+            brought the arms to rest it begins anew.
         hold_after_misses: Missed answers of a servo in a row before the arms hold.
         fault_after_misses: The same, before a fault.
         fault_after_rejects: Rejected chunks in a row before a fault.

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +98,9 @@ class AlohaDriver:
     def arm(self) -> None:
         """Sets every goal to the present position, checks that, and only then turns torque on.
 
+        A gripper that has torque, as after the end of another program, keeps its goal and so what
+        it holds.
+
         Raises:
             RobotNotReadyError: A servo is silent, in error, outside its range, or refuses.
         """
@@ -109,6 +113,7 @@ class AlohaDriver:
         try:
             self._write_all(table.BUS_WATCHDOG, 0)
             for arm in self._arms:
+                arm.keep_grip()
                 arm.bus.send(arm.present_as_goal())
             patience_s = self._pair.patience_s
             self._check([found for arm in self._arms for found in arm.stale_goals(patience_s)])
@@ -128,7 +133,9 @@ class AlohaDriver:
 
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Reads both arms at once and returns the last known state; `clock` stamps the end."""
-        return self._pair.read(clock, torque_expected=self._torque)
+        state = self._pair.read(clock, torque_expected=self._torque)
+        grips = [arm.grip for arm in self._arms if arm.grip is not None]
+        return replace(state, gripper_goals=np.array(grips)) if self._torque else state
 
     def _limit_grippers(self) -> None:
         if self._goal_current is None:

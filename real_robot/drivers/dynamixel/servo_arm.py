@@ -47,6 +47,9 @@ class DynamixelArm:
         upper: (K,) upper joint limits.
         gripper_newton_per_ampere: Force at the pads per motor current.
         passive: Whether it is only read, so that modes and limits of its motors do not matter.
+
+    Attributes:
+        grip: Opening of the last goal of the gripper; None before the first goal.
     """
 
     def __init__(
@@ -82,6 +85,8 @@ class DynamixelArm:
         self.errors: NDArray[np.uint8] = np.zeros(len(self.servos), dtype=np.uint8)
         self.misses: NDArray[np.int32] = np.zeros(len(self.servos), dtype=np.int32)
         self.temperatures: NDArray[np.uint8] = np.zeros(len(self.servos), dtype=np.uint8)
+        self._kept_tick: int | None = None
+        self.grip: float | None = None
 
     @property
     def idents(self) -> tuple[int, ...]:
@@ -265,11 +270,30 @@ class DynamixelArm:
         """Returns the sync write of targets (K,) in units of the contract."""
         angle = position.copy()
         angle[-1] = self._gripper.angle(position[-1])
+        self.grip = float(position[-1])
         return self._goals([table.ticks_of_angle(float(value)) for value in angle])
 
+    def keep_grip(self) -> None:
+        """Reads the goal of a gripper with torque: another one would drop what it holds."""
+        torque, goal = (
+            self.bus.read_register(self.masters[-1].ident, register)
+            for register in (table.TORQUE_ENABLE, table.GOAL_POSITION)
+        )
+        self._kept_tick = goal if torque else None
+
+    def _first_goals(self) -> list[int]:
+        """Returns the measured ticks of the masters, and the goal of a gripper with torque."""
+        ticks = [int(self._ticks[index]) for index in self._masters]
+        return ticks if self._kept_tick is None else [*ticks[:-1], self._kept_tick]
+
     def present_as_goal(self) -> bytes:
-        """Returns the sync write that makes the last measured positions the goals."""
-        return self._goals([int(self._ticks[index]) for index in self._masters])
+        """Returns the sync write that makes the last measured positions the goals.
+
+        A gripper with torque keeps its goal; see `keep_grip`.
+        """
+        goals = self._first_goals()
+        self.grip = float(self._gripper.opening(table.angle_of_ticks(goals[-1])))
+        return self._goals(goals)
 
     def _goals(self, ticks: Sequence[int]) -> bytes:
         register = table.GOAL_POSITION
@@ -285,10 +309,10 @@ class DynamixelArm:
         found = []
         idents = {self.bus: [servo.ident for servo in self.masters]}
         answers = sync_read(idents, register.address, register.size, timeout_s)[self.bus]
-        for index, servo in zip(self._masters, self.masters, strict=True):
+        for expected, servo in zip(self._first_goals(), self.masters, strict=True):
             goal = register.unpack(answers[servo.ident].data) if servo.ident in answers else None
-            if goal != self._ticks[index]:
-                where = table.angle_of_ticks(float(self._ticks[index]))
+            if goal != expected:
+                where = table.angle_of_ticks(float(expected))
                 found.append(
                     f"{self.label(servo)} refuses its position, {where:.3f} rad, as its goal; move "
                     f"it into its range."
