@@ -151,6 +151,7 @@ class _Worker:
             if setup.lock_step or setup.cameras is None
             else partial(_image_ages_s, setup.cameras),
             input_ages_s=None if setup.lock_step else setup.inputs.ages_s,
+            wait=None if setup.lock_step or setup.driver.clocked_by_robot else time.sleep,
         )
         self._now = 0.0
         self._armed = self._stopped = False

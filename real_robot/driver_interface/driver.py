@@ -156,8 +156,12 @@ class ArmDriver(Protocol):
         """
         ...
 
-    def write(self, command: SafeCommand) -> None:
+    def write(self, command: SafeCommand) -> NDArray[np.bool_]:
         """Sends targets.
+
+        Returns:
+            (A,) whether each arm was sent its command; True for a driver that only reads. An arm
+            that was not holds its last command, and the filter continues there from rest.
 
         Raises:
             TypeError: The command was not made by the safety filter.

@@ -34,7 +34,12 @@ from stringline.real_robot.safety.input_stages import HeldToRun, StopLineClosed
 from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.motion_stages import MotionLimits, RestAfterGap, SoftStart
+from stringline.real_robot.safety.motion_stages import (
+    CommandsSent,
+    MotionLimits,
+    RestAfterGap,
+    SoftStart,
+)
 from stringline.real_robot.safety.reasons import Mode, Reason
 from stringline.real_robot.safety.robot_stages import (
     AllServosAnswer,
@@ -79,6 +84,7 @@ STAGES: tuple[type[Stage], ...] = (
     NoServoError,
     ControllersTakeCommands,
     RestAfterGap,
+    CommandsSent,
     AllServosAnswer,
     FreshState,
     EffortInBounds,
@@ -135,6 +141,7 @@ class SafetyFilter:
         self.limits = limits
         context = StageContext(embodiment, limits, period_s)
         self._stages = [stage(context) for stage in STAGES]
+        self._arm_of_joint = context.arm_of_joint
         self._limiter = MotionLimiter(
             limits.lower, limits.upper, limits.velocity, limits.acceleration, period_s
         )
@@ -275,19 +282,33 @@ class SafetyFilter:
         self._conclude(cycle)
         return SafeCommand(position, self._sequence, SEAL)
 
-    def withdraw(self, delay_s: float) -> None:
-        """Takes back the command of this cycle, which was not sent because it was late.
+    def withdraw(
+        self, delay_s: float, reason: Reason = Reason.GAP, arms: NDArray[np.bool_] | None = None
+    ) -> Vector:
+        """Takes back the command of this cycle, which was not sent.
 
         The next command starts from rest at the one before. The cycle counts as a hold.
+
+        Args:
+            delay_s: By how much it was late, or the time without commands.
+            reason: `Reason.GAP`: it was made too late; `Reason.UNSENT`: the driver did not send it.
+            arms: (A,) arms whose command was not sent; None: all.
+
+        Returns:
+            (J,) the last command that was sent to each joint.
         """
-        everywhere = np.ones(len(self.limits.lower), dtype=np.bool_)
-        self._limiter.restart(everywhere, self._before)
+        joints = np.ones(len(self.limits.lower), dtype=np.bool_)
+        if arms is not None:
+            joints = arms[self._arm_of_joint]
+        self._limiter.restart(joints, self._before)
         self.mode = max(self.mode, Mode.HOLD)
-        self._followed_s = 0.0
-        self.amounts[Reason.GAP] = max(delay_s, self.amounts.get(Reason.GAP, 0.0))
-        if Reason.GAP not in self.reasons:
-            self.counts[Reason.GAP] += 1
-        self.reasons |= Reason.GAP
+        if self.at_rest:
+            self._followed_s = 0.0
+        self.amounts[reason] = max(delay_s, self.amounts.get(reason, 0.0))
+        if reason not in self.reasons:
+            self.counts[reason] += 1
+        self.reasons |= reason
+        return self._limiter.position
 
     def repaired(self, state: ArmState) -> ArmState:
         """Returns a state in which the last known values replace those that are no numbers."""

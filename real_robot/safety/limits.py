@@ -96,8 +96,8 @@ class SafetyLimits:
         oldest_image_s: Largest age of the images of a chunk, and of the newest image of each
             monitored camera, beyond which the arms hold.
         oldest_heartbeat_s: Time without a heartbeat of the supervisor after which the arms hold.
-        longest_gap_s: Time without a cycle of the device process beyond which the next cycle is a
-            fault; a shorter gap is a hold.
+        longest_gap_s: Time without a cycle of the device process, or without a command that was
+            sent to an arm, beyond which the next cycle is a fault; a shorter gap is a hold.
         oldest_permission_s: Time without a permission of hold-to-run after which the arms hold.
         oldest_stop_line_s: Time without a permission of the external stop that is a fault.
         hold_temperature: Temperature of a servo at which the arms hold, degrees Celsius.

@@ -72,6 +72,18 @@ class RestAfterGap(StatelessStage):
             cycle.hold(Reason.GAP, gap_s)
 
 
+class CommandsSent(StatelessStage):
+    """An arm that is sent no commands for long is a fault: it stands, whatever its plan.
+
+    Each command that is not sent is a hold, see `SafetyFilter.withdraw`.
+    """
+
+    def act(self, cycle: Cycle) -> None:
+        """Compares the time without commands with its limit."""
+        if not cycle.freshness.unsent_s <= self.limits.longest_gap_s:
+            cycle.fault(Reason.UNSENT, cycle.freshness.unsent_s)
+
+
 class SoftStart(StatelessStage):
     """When motion begins, its limits grow from a tenth to their full values.
 

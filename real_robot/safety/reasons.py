@@ -57,6 +57,7 @@ class Reason(IntFlag):
     EXTERNAL_STOP = 1 << 26
     RELEASED = 1 << 27
     BAD_STATE = 1 << 28
+    UNSENT = 1 << 29
 
 
 REASONS = tuple(Reason)
@@ -102,6 +103,7 @@ MESSAGES = {
     Reason.BAD_STATE: (
         "a measured value or the age of an input is not a number, or a time lies ahead of the clock"
     ),
+    Reason.UNSENT: "a command was not sent, or not in time, so its arm stood still",
     Reason.GAP: "no commands were sent for a while, as after a suspension",
 }
 _BITS = {

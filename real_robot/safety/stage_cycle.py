@@ -32,6 +32,7 @@ class Freshness:
             cycles stands still then.
         permission_age_s: Time since the input of hold-to-run last permitted motion.
         stop_line_age_s: Time since the line of the external stop last permitted motion.
+        unsent_s: Longest time since the last command was sent to an arm that could be sent one.
     """
 
     action_age_s: float = 0.0
@@ -41,6 +42,7 @@ class Freshness:
     suspended_s: float = 0.0
     permission_age_s: float = 0.0
     stop_line_age_s: float = 0.0
+    unsent_s: float = 0.0
 
 
 class Retreat(NamedTuple):

@@ -144,11 +144,12 @@ class AlohaDriver:
             gripper = arm.masters[-1].ident
             arm.bus.write_register(gripper, table.GOAL_CURRENT, self._goal_current)
 
-    def write(self, command: SafeCommand) -> None:
+    def write(self, command: SafeCommand) -> NDArray[np.bool_]:
         """Sends targets to each arm whose port is open, unless the driver only reads."""
         position = checked(command).position
+        sent = np.full(len(self._arms), self._read_only)
         if self._read_only:
-            return
+            return sent
         for index, (arm, target) in enumerate(
             zip(self._arms, np.split(position, len(self._arms)), strict=True)
         ):
@@ -157,8 +158,10 @@ class AlohaDriver:
             try:
                 arm.bus.send(arm.goal_packet(target))
                 self._writes[index] += 1
+                sent[index] = True
             except LinkLostError as error:
                 log.error("%s.", error.strerror)
+        return sent
 
     def disarm(self) -> None:
         """Turns the torque of both arms off: they fall unless they are supported.
