@@ -25,6 +25,8 @@ from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.loading.gripper_commands import (
+    REST,
+    REST_S,
     STROKE,
     check_openings,
     is_open,
@@ -95,11 +97,12 @@ class Keyposes:
         start: (K,) first step of the event, at which the pose is reached.
         end: (K,) last step of the event, at which the gripper has arrived.
         acting: (K, N) whether the gripper of an arm acts, or the arm stops while it holds.
-        pose: (K, N, 4, 4) `T_base_gripper` of each arm at `start`.
+        pose: (K, N, 4, 4) `T_base_gripper` of each arm at `start`; of a further arm that acts a
+            little later, at its own start.
         approach: (K, N, 4, 4) the beginning of the straight part before it.
         corner: (K, N, 4, 4) the corner before that, or the approach where there is none.
         departure: (K, N, 4, 4) a pose after it.
-        before: (K, N) opening at `start`.
+        before: (K, N) opening at the same step.
         after: (K, N) opening at `end`.
     """
 
@@ -245,13 +248,22 @@ def find_keyposes(motion: Motion, settings: KeyposeSettings | None = None) -> Ke
 
 @dataclass(frozen=True)
 class _Event:
-    """An event: the arms that act, and its first and last step."""
+    """An event: the arms that act, and its first and last step.
+
+    Where arms act together, `starts` are the first steps of each, in the order of `arms`.
+    """
 
     arms: tuple[int, ...]
     start: int
     end: int
     closes: bool = False
     stop: bool = False
+    starts: tuple[int, ...] = ()
+
+    def start_of(self, arm: int) -> int:
+        """Returns the step at which an arm is at its keypose."""
+        starts = dict(zip(self.arms, self.starts, strict=False))
+        return starts.get(arm, self.start)
 
 
 def _smoothed(position: Floats, window: int) -> Floats:
@@ -281,7 +293,8 @@ def _gripper_events(motion: Motion, smooth: Floats, settings: KeyposeSettings) -
         opening = motion.opening[:, arm]
         rest = _at_rest(smooth[:, arm], motion.steps(settings.rest_s), settings.rest_m)
         turns = turning_points(opening, settings.stroke)
-        for first, last in pairwise(turns):
+        for turn, next_turn in pairwise(turns):
+            first, last = _stroke_at_rest(opening, rest, turn, next_turn, motion.steps(REST_S))
             part = opening[first : last + 1]
             near = settings.stroke / 5
             begun = first + int(np.flatnonzero(np.abs(part - part[0]) <= near)[-1])
@@ -296,6 +309,28 @@ def _gripper_events(motion: Motion, smooth: Floats, settings: KeyposeSettings) -
                 closes = bool(opening[last] < opening[start])
                 events.append(_Event((arm,), start, max(arrived, start), closes))
     return sorted(events, key=lambda event: event.start)
+
+
+def _stroke_at_rest(
+    opening: Floats, rest: Flags, first: int, last: int, window: int
+) -> tuple[int, int]:
+    """Returns the part of a stroke, between two turning points, in which the gripper acts.
+
+    A hand that takes the shape for an object in flight closes in two parts with a pause between
+    them. Of the parts, it is the one with most of the motion while its arm stands still.
+    """
+    steps = np.arange(first, last)
+    later = np.minimum(steps + window, last)
+    earlier = np.maximum(steps + 1 - window, first)
+    moves = np.abs(opening[later] - opening[steps]) >= REST
+    moves &= np.abs(opening[steps + 1] - opening[earlier]) >= REST
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], moves.astype(np.int8), [0]))))
+    change = np.abs(np.diff(opening[first : last + 1])) * rest[first:last]
+    parts = [(int(begin), int(end)) for begin, end in edges.reshape(-1, 2)]
+    if not parts:
+        return first, last
+    begin, end = max(parts, key=lambda part: float(change[part[0] : part[1]].sum()))
+    return first + begin, first + end
 
 
 def _without_undone(
@@ -381,7 +416,9 @@ def _merged(events: list[_Event], within: int) -> list[_Event]:
         last = joined[-1] if joined else None
         if last and event.start - last.start < within and not set(event.arms) & set(last.arms):
             arms = tuple(sorted((*last.arms, *event.arms)))
-            joined[-1] = replace(last, arms=arms, end=max(last.end, event.end))
+            starts = tuple(last.start_of(a) if a in last.arms else event.start for a in arms)
+            end = max(last.end, event.end)
+            joined[-1] = replace(last, arms=arms, end=end, starts=starts)
         else:
             joined.append(event)
     return joined
@@ -399,15 +436,17 @@ def _described(events: list[_Event], motion: Motion, settings: KeyposeSettings) 
         ways = [
             _way(
                 motion.pose[:, arm],
-                (min(earlier, event.start), event.start, event.end, later),
+                (min(earlier, event.start), event.start_of(arm), event.end, later),
                 settings,
             )
             for arm in range(arms)
         ]
         for name, index in zip(("approach", "corner", "departure"), range(3), strict=True):
             rows[name].append(np.stack([way[index] for way in ways]))
-        rows["pose"].append(motion.pose[event.start])
-        rows["before"].append(motion.opening[event.start])
+        each = np.arange(arms)
+        starts = [event.start_of(arm) for arm in range(arms)]
+        rows["pose"].append(motion.pose[starts, each])
+        rows["before"].append(motion.opening[starts, each])
         rows["after"].append(motion.opening[min(event.end, count - 1)])
     acting = np.array([[arm in event.arms for arm in range(arms)] for event in events])
     start, end = (np.array([getattr(event, name) for event in events]) for name in ("start", "end"))

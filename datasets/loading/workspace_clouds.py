@@ -36,6 +36,8 @@ Floats = NDArray[np.float32]
 PREFIX = "cloud/"
 UNIT_M = 1e-4
 """Resolution of stored points."""
+FARTHEST_M = 3.2
+"""Largest coordinate of a workspace, m: stored points are 16-bit numbers."""
 SUPPORT_BIN_M = 0.01
 CACHE_BYTES = 20 * 10**9
 _FORMAT = 1
@@ -159,6 +161,13 @@ class CloudMaker:
         settings: CloudSettings,
     ) -> None:
         check_cloud_cameras(cameras)
+        farthest = max(map(abs, (*workspace.low, *workspace.high)))
+        if farthest > FARTHEST_M:
+            raise ValueError(
+                f"The workspace {workspace.low} to {workspace.high} m reaches {farthest:g} m from "
+                f"the origin of the base frame; allowed: up to {FARTHEST_M:g} m. Use a base frame "
+                "near the robot, or set policy.observation_encoder.clouds.margin_m."
+            )
         self.cameras = tuple(cameras)
         self.workspace = workspace
         self.embodiment = embodiment
@@ -190,13 +199,18 @@ class CloudMaker:
                 there, and `joints/position`.
 
         Raises:
-            ValueError: The workspace contains no points.
+            ValueError: The workspace contains no points, or no camera with depth is there.
         """
         parts = [
             self._back_projected(observation, camera)
             for camera in self.cameras
             if f"depth/{camera.name}" in observation
         ]
+        if not parts:
+            raise ValueError(
+                "The observation has no depth of any camera; a point cloud needs that of one of "
+                f"{', '.join(camera.name for camera in self.cameras)}."
+            )
         points = np.concatenate([part[0] for part in parts])
         colours = np.concatenate([part[1] for part in parts])
         inside = ((points > self._low) & (points < self._high)).all(axis=1)
@@ -290,7 +304,7 @@ class CloudMaker:
         over = rank[(free & above)[rank]]
         under = rank[(free & ~above)[rank]]
         under = under[
-            : max(min(settings.support_points, settings.points - len(over)), settings.points // 8)
+            : min(settings.support_points, max(settings.points - len(over), settings.points // 8))
         ]
         over = over[: settings.points - len(under)]
         chosen = np.concatenate((over, under))
@@ -466,6 +480,7 @@ class CloudCache:
     def _key(self, episode: StoredEpisode, steps: Array, spans: Sequence[Any]) -> str:
         """Returns the identifier of an episode's clouds: of the content of all that they show."""
         read = ("rgb/", "depth/", "intrinsics/", "T_base_camera/", "joints/position", "frame/")
+        read += ("T_base_gripper/",) if len(spans) else ()  # What is held depends on them.
         content = sorted(
             f"{key} {entry.crc32} {entry.shape}"
             for key, entry in episode.entries.items()

@@ -149,5 +149,5 @@ class PreparedObservation(Protocol):
         ...
 
     def chunk(self, prediction: NDArray[np.float32] | None) -> ActionChunk:
-        """Returns the plan of a prediction, one row of the result of `predict`; None: there is none."""
+        """Returns the plan of a row of the result of `predict`; None: of no prediction."""
         ...
