@@ -13,7 +13,8 @@ from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, SH
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.vision.attention import check_heads
-from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy, masked_mean
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy, masked_mean
+from stringline.policies.algorithms.learned_policy import Batch
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.networks.act_transformer import ActTransformer, Encoder

@@ -9,7 +9,8 @@ from torch import Tensor
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.keyposes import check_keyposes
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import Batch
 from stringline.policies.algorithms.policy_settings import ActionPlaces, DenoisingSettings
 from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, Precomputed
