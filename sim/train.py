@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.recipe import command_recipe
+from stringline.datasets.contract.contract import Contract
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.windows import Windows
@@ -149,6 +150,8 @@ def _policy(
     policy = build_policy(model, data.contract, statistics)
     if initialisation:
         initialisation.load(policy)
+    if initialisation is None or not initialisation.keep_ranges:
+        data.fit(policy)
     return policy
 
 
@@ -232,6 +235,7 @@ def _train(config: DictConfig) -> None:
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
     begun = TrainingData(store, 0, Path(str(config.output)))
     coordinates = choose_coordinates(config, begun, overrides)
+    _choose_posture(config, begun.contract, overrides)
     settings = _plain(config)
     output = Path(str(settings["output"]))
     execution = Execution.of(settings["execution"])
@@ -262,6 +266,18 @@ def _train(config: DictConfig) -> None:
             raise SystemExit(stopped.exit_code) from None
         raise
     _report_checkpoint(output)
+
+
+def _choose_posture(config: DictConfig, contract: Contract, overrides: Sequence[str]) -> None:
+    """Leaves the posture out if nothing measures the joints, unless the command line asks for it.
+
+    The log says so. The configuration is changed in place.
+    """
+    asked = any(override.lstrip("+").startswith("policy.posture") for override in overrides)
+    if asked or contract.joints or config.policy.get("posture") is None:
+        return
+    config.policy.posture = None
+    logger.info("The data have no measured joints, so policy.posture=null was chosen.")
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

@@ -160,6 +160,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "policies.algorithms.energy": ("EnergyPolicy",),
         "policies.algorithms.flow": ("FlowPolicy",),
         "policies.algorithms.policy_settings": ("ActionPlaces", "PolicySettings"),
+        "policies.algorithms.posture": ("Posture",),
         "policies.checkpoints.load": ("load_policy", "open_policy"),
         "policies.chunks.chunk": ("ActionChunk", "Policy", "Session"),
         "policies.networks.denoiser": ("TransformerDenoiser",),

@@ -10,12 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_of
 from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.loading.statistics import KeyStatistics, Statistics
 from stringline.policies.algorithms.action_statistics import check_actions
 from stringline.policies.algorithms.policy_settings import PolicySettings
+from stringline.policies.algorithms.posture import ChunkRemainder
 from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.prefix import ActionPrefix
@@ -41,6 +43,8 @@ class ChunkPolicy(nn.Module, ABC):
         action_range: Normaliser of the generated numbers.
         contract_range: Normaliser of actions of the contract.
         predicts_keyposes: Whether it is trained with windows that contain their keypose.
+        posture: The linear part of chunks, beside which it generates the remainder; None: it
+            generates normalised actions.
     """
 
     def __init__(
@@ -73,6 +77,18 @@ class ChunkPolicy(nn.Module, ABC):
             self.action_range
             if key == "action"
             else settings.normalisation(self.statistics["action"])
+        )
+        self.posture = (
+            None
+            if settings.posture is None
+            else ChunkRemainder(
+                settings.posture,
+                space=self.action_space,
+                contract=contract,
+                statistics=statistics,
+                action_range=self.action_range,
+                chunk=self.chunk,
+            )
         )
 
     def _measured(self, key: str) -> KeyStatistics:
@@ -144,7 +160,17 @@ class ChunkPolicy(nn.Module, ABC):
             action: Actions in the units of the contract.
             batch: Contract keys of their observations, with a batch axis.
         """
-        return self.action_range.normalise(self.action_space.encode(action, batch))
+        normal = self.action_range.normalise(self.action_space.encode(action, batch))
+        return normal if self.posture is None else self.posture.remainder(normal, batch)
+
+    def smooth(self, rows: Tensor) -> Tensor:
+        """Returns generated numbers (..., R, action_dim) as smooth chunks, if they are smooth."""
+        return rows if self.posture is None else self.posture.smooth(rows)
+
+    @property
+    def range_reach(self) -> float | Tensor:
+        """The largest magnitude of generated numbers in the training data, of each or of all."""
+        return self.action_range.reach if self.posture is None else self.posture.reach
 
     @torch.no_grad()
     def normalised_prefix(self, kept: ActionPrefix, batch: Batch) -> NormalisedPrefix:
@@ -175,10 +201,10 @@ class ChunkPolicy(nn.Module, ABC):
         self, batch: Batch, generator: Generators, prefix: NormalisedPrefix | None = None
     ) -> Tensor:
         """Returns chunks in the units of the contract, (B, T, A); see `generate`."""
-        generated = self.action_range.restore(
-            self.generate(self.observation_encoder(batch), generator, prefix).float()
-        )
-        return self.action_space.decode(generated, batch)
+        generated = self.generate(self.observation_encoder(batch), generator, prefix).float()
+        if self.posture is not None:
+            generated = self.posture.restore(generated, batch)
+        return self.action_space.decode(self.action_range.restore(generated), batch)
 
     def observed(
         self, observation: Observation, past: PastObservations | None = None
@@ -191,6 +217,10 @@ class ChunkPolicy(nn.Module, ABC):
             past: The past observations of the session, to which this one is added; None: no past.
         """
         needed = dict.fromkeys((*self.observation_encoder.keys, *self.action_space.reads))
+        needed |= dict.fromkeys(() if self.posture is None else self.posture.keys)
+        for key in needed:
+            if key not in observation:
+                raise unknown_name("observation key", key, observation)
         arrays: dict[str, NDArray[Any]] = {key: np.asarray(observation[key]) for key in needed}
         if self.history is not None:
             arrays |= (

@@ -1,11 +1,13 @@
 """Saving, loading and opening of policies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -26,6 +28,7 @@ from stringline.encoders.training.checkpoint_digest import sha256_of
 from stringline.policies.action_spaces.space import ActionSpace
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
+from stringline.policies.algorithms.posture import FittedWindows
 from stringline.policies.checkpoints.device import CPU, checked_device
 from stringline.policies.checkpoints.registry import registered_checkpoint
 from stringline.policies.chunks.chunk import Policy
@@ -131,6 +134,47 @@ def add_action_statistics(
         poses = space.keypose_rows
         by_key[key] = space.keypose_ranges(statistics_of(lambda: map(poses, own, episodes)))
     return Statistics(by_key, instructions=statistics.instructions)
+
+
+def fit_posture(
+    policy: ChunkPolicy,
+    episodes: Sequence[StoredEpisode],
+    slots: Sequence[Mapping[str, str]] | None = None,
+) -> None:
+    """Fits the linear part of the chunks of a policy to its training episodes, in closed form.
+
+    A policy without a posture stays as it is. The weights of a checkpoint contain the fit.
+
+    Args:
+        policy: The policy.
+        episodes: The training episodes, which are read twice.
+        slots: See `add_action_statistics`.
+
+    Raises:
+        ValueError: An episode lacks the joints.
+    """
+    posture = policy.posture
+    if posture is None:
+        return
+    cameras = policy.observation_encoder.cameras
+    own = [cameras] * len(episodes) if slots is None else [_own(cameras, each) for each in slots]
+
+    def windows() -> Iterator[FittedWindows]:
+        for seen, episode in zip(own, episodes, strict=True):
+            starts, numbers, inside = policy.action_space.window_numbers(
+                seen, policy.chunk, episode
+            )
+            observation = {}
+            for key in posture.keys:
+                if key not in episode.arrays:
+                    raise ValueError(
+                        f"Episode {episode.name} lacks {key}, which policy.posture reads; allowed: "
+                        f"episodes with it, or policy.posture=null."
+                    )
+                observation[key] = torch.from_numpy(np.asarray(episode.arrays[key])[starts])
+            yield FittedWindows(observation=observation, actions=numbers, inside=inside)
+
+    posture.fit(windows)
 
 
 def _own(cameras: Sequence[Camera], slots: Mapping[str, str]) -> list[Camera]:

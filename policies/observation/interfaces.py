@@ -22,11 +22,14 @@ class ConditioningTokens:
         present: (B, N) bool, False for tokens without meaning, such as those of cameras that an
             example lacks; None: all tokens are present.
         places: Places of the tokens and of the grippers; None: they have none in metres.
+        state: (B, S) joints and velocities, and a mark of examples in which they are hidden, for
+            networks that read them beside the tokens; None: the tokens contain the joints.
     """
 
     tokens: Tensor
     present: Tensor | None = None
     places: TokenPlaces | None = None
+    state: Tensor | None = None
 
     def clone(self) -> "ConditioningTokens":
         """Returns a copy of all tensors."""
@@ -34,6 +37,7 @@ class ConditioningTokens:
             self.tokens.clone(),
             None if self.present is None else self.present.clone(),
             None if self.places is None else self.places.clone(),
+            None if self.state is None else self.state.clone(),
         )
 
 
@@ -65,6 +69,11 @@ class ObservationEncoderInterface(Protocol):
     def __call__(self, observation: Mapping[str, Tensor]) -> ConditioningTokens:
         """Encodes a batch: at least `keys`, each with a leading batch axis."""
         ...
+
+
+def state_width(encoder: ObservationEncoderInterface) -> int:
+    """Returns the numbers of `ConditioningTokens.state` of an encoder, S; 0: it returns none."""
+    return int(getattr(encoder, "state_dim", 0))
 
 
 @runtime_checkable

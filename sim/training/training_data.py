@@ -14,7 +14,7 @@ from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.checkpoints.load import add_action_statistics
+from stringline.policies.checkpoints.load import add_action_statistics, fit_posture
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.training.run_directory import begun_episodes
 from stringline.sim.training.run_episodes import check_kept, describe_change
@@ -113,6 +113,14 @@ class TrainingData:
         found = Statistics.of_episodes(episodes, others=self._episodes(self.held_out))
         slots = [each for each, names in zip(self.slots, self.training, strict=True) for _ in names]
         return add_action_statistics(found, model, self.contract, episodes, slots)
+
+    def fit(self, policy: ChunkPolicy) -> None:
+        """Fits the linear part of the chunks of a policy, if it has one, to the training episodes.
+
+        As for the statistics, every window counts once, for any weights of the stores.
+        """
+        slots = [each for each, names in zip(self.slots, self.training, strict=True) for _ in names]
+        fit_posture(policy, self._episodes(self.training), slots)
 
     def windows_for(
         self,

@@ -75,7 +75,9 @@ def test_the_demonstration_trains_with_the_recipe_of_its_task() -> None:
     assert settings.training.hold_s == training["dataset"]["hold_s"] == 1.0
     shipped = load_description(SHIPPED / PICK)["model"]
     places = shipped["observation_encoder"]["coordinates"]
-    # The shipped policy is older than these defaults.
+    # The shipped policy is older than these options.
+    assert settings.policy.pop("posture") is None
+    assert settings.policy["observation_encoder"].pop("joints") == "tokens"
     assert (
         places | {"depth_pooling": "median", "missing_depth": "exclude"}
         == (settings.policy["observation_encoder"]["coordinates"])
