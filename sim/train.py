@@ -42,6 +42,7 @@ from stringline.policies.checkpoints.training_record import RecordedExecution, T
 from stringline.policies.execution.execution import Execution
 from stringline.policies.probes.aim import FIRST_WINDOWS, AimProbe
 from stringline.policies.probes.grasps import first_grasp
+from stringline.policies.probes.motion import MOTION_WINDOWS, MotionProbe, Probes
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.evaluation.suite_choices import suite_of_training, with_suites
 from stringline.sim.training.background_evaluation import ProcessEvaluation
@@ -204,7 +205,7 @@ def _held_out_callbacks(
     if not all(data.held_out):
         return None, None
     held_out = data.windows_for(policy, data.held_out, hold_s=settings.hold_s)
-    probe: Probe | None = None
+    probes: list[Probe] = []
     validate: Validate | None = None
     if data.can_probe:
         first = np.flatnonzero(held_out.step == 0)[:FIRST_WINDOWS]
@@ -213,11 +214,14 @@ def _held_out_callbacks(
             first_grasp(episode.arrays, episode.attributes.contract)
             for episode in (episodes[number] for number in held_out.episode[first])
         ]
-        probe = AimProbe(tensors(held_out, first), grasps)
+        probes.append(AimProbe(tensors(held_out, first), grasps))
+    chosen = np.linspace(0, len(held_out) - 1, min(MOTION_WINDOWS, len(held_out))).round()
+    windows = tensors(held_out, np.unique(chosen.astype(np.int64)))
+    probes.append(MotionProbe(windows, data.linear_motion(policy), policy.contract))
     if settings.validation_windows:
         batches = HeldOutBatches(held_out, batch_size, settings.validation_windows)
         validate = ValidationLoss(batches, weigh=policy.counted_actions)
-    return probe, validate
+    return Probes(probes), validate
 
 
 def main() -> None:

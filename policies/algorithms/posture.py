@@ -223,6 +223,11 @@ class ChunkRemainder(nn.Module):
             bent = torch.where(self.free, own, own + change)
         return torch.cat((bent, chunks[..., self.chunk :, :]), dim=-2)
 
+    @property
+    def action_range(self) -> Normaliser:
+        """The normaliser of the numbers of the action space."""
+        return self._range[0]
+
     @torch.no_grad()
     def fit(self, windows: Callable[[], Iterator[FittedWindows]]) -> None:
         """Fits the map by ridge regression in closed form, and the scale of the remainder.

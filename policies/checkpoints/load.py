@@ -28,7 +28,7 @@ from stringline.encoders.training.checkpoint_digest import sha256_of
 from stringline.policies.action_spaces.space import ActionSpace
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
-from stringline.policies.algorithms.posture import FittedWindows
+from stringline.policies.algorithms.posture import ChunkRemainder, FittedWindows
 from stringline.policies.checkpoints.device import CPU, checked_device
 from stringline.policies.checkpoints.registry import registered_checkpoint
 from stringline.policies.chunks.chunk import Policy
@@ -153,17 +153,24 @@ def fit_posture(
     Raises:
         ValueError: An episode lacks the joints.
     """
-    posture = policy.posture
-    if posture is None:
-        return
+    if policy.posture is not None:
+        fit_remainder(policy.posture, policy, policy.action_space, episodes, slots)
+
+
+def fit_remainder(
+    posture: ChunkRemainder,
+    policy: ChunkPolicy,
+    space: ActionSpace,
+    episodes: Sequence[StoredEpisode],
+    slots: Sequence[Mapping[str, str]] | None = None,
+) -> None:
+    """Fits a linear part in an action space to the windows of a policy; see `fit_posture`."""
     cameras = policy.observation_encoder.cameras
     own = [cameras] * len(episodes) if slots is None else [_own(cameras, each) for each in slots]
 
     def windows() -> Iterator[FittedWindows]:
         for seen, episode in zip(own, episodes, strict=True):
-            starts, numbers, inside = policy.action_space.window_numbers(
-                seen, policy.chunk, episode
-            )
+            starts, numbers, inside = space.window_numbers(seen, policy.chunk, episode)
             observation = {}
             for key in posture.keys:
                 if key not in episode.arrays:
