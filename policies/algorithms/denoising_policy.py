@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -12,7 +13,12 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy
 from stringline.policies.algorithms.policy_settings import ActionPlaces, DenoisingSettings
 from stringline.policies.algorithms.row_noise import Generators
-from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, Precomputed
+from stringline.policies.networks.denoiser import (
+    Denoiser,
+    DenoiserFactory,
+    DenoiserOfStates,
+    Precomputed,
+)
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.networks.placed_denoiser import PlacedDenoiser
 from stringline.policies.networks.token_places import TokenPlaces
@@ -203,7 +209,8 @@ class DenoisingPolicy(ChunkPolicy):
             )
         if conditioning.state is None:
             return network.precompute(conditioning.tokens)
-        return network.precompute(conditioning.tokens, conditioning.state)
+        reader = cast("DenoiserOfStates", network)
+        return reader.precompute(conditioning.tokens, conditioning.state)
 
     def _positions(self, places: ActionPlaces) -> list[list[int]] | None:
         """Returns the generated numbers that are positions of the grippers; None: not needed."""

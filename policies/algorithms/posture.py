@@ -175,8 +175,9 @@ class ChunkRemainder(nn.Module):
             if not self.linear:
                 return held
             features = self._features(observation).to(like.dtype)
-            # Sums of products: a matmul on a GPU may be rounded to TF32.
-            return held + torch.einsum("bs,tsd->btd", features, self.weight.to(like.dtype))
+            weight = self.weight.to(like.dtype)
+            # Products and sums: a matmul on a GPU may be rounded to TF32.
+            return held + (features[:, None, :, None] * weight).sum(dim=2)
 
     def remainder(self, normal: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
         """Returns the remainder of normalised actions (B, T, D), the same shape."""

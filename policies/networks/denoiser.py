@@ -21,11 +21,10 @@ STEPS_PER_TOKEN = 2
 class Denoiser(Protocol):
     """A network over noisy chunks, a `torch.nn.Module`; policies interpret its output."""
 
-    def precompute(self, conditioning: Tensor, state: Tensor | None = None, /) -> Precomputed:
+    def precompute(self, conditioning: Tensor) -> Precomputed:
         """Precomputes tensors of conditioning tokens (B, N, conditioning_dim).
 
-        They are computed once per observation, for all draws and steps. The states (B, state_dim)
-        are given to a network that was made with `state_dim` above 0.
+        They are computed once per observation, for all draws and steps.
         """
         ...
 
@@ -40,6 +39,14 @@ class Denoiser(Protocol):
             precomputed: The result of `precompute` for the B observations.
             present: (B, N) bool, which conditioning tokens exist; None: all.
         """
+        ...
+
+
+class DenoiserOfStates(Protocol):
+    """A denoiser that was made with `state_dim` above 0."""
+
+    def precompute(self, conditioning: Tensor, state: Tensor | None = None) -> Precomputed:
+        """Precomputes tensors of conditioning tokens and states (B, state_dim)."""
         ...
 
 

@@ -112,7 +112,7 @@ class ObservationEncoder(nn.Module):
     @property
     def keys(self) -> list[str]:
         """The keys of the contract that `forward` reads from the present observation."""
-        state = [] if self.joint_state is None else self.joint_state.keys
+        state: Sequence[str] = () if self.joint_state is None else self.joint_state.keys
         now = [*self._images, *self._state, *state, *(["time"] if self.history else [])]
         return list(dict.fromkeys(now))
 
