@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.recipe import command_recipe
+from stringline.datasets.contract.contract import Contract
 from stringline.datasets.files.lock import exclusive
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.windows import Windows
@@ -35,6 +37,7 @@ from stringline.encoders.training.run_fingerprint import (
 )
 from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.keypose_policy import KeyposePolicy
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import build_policy
@@ -43,6 +46,7 @@ from stringline.policies.execution.execution import Execution
 from stringline.policies.probes.aim import FIRST_WINDOWS, AimProbe
 from stringline.policies.probes.grasps import first_grasp
 from stringline.policies.probes.keypose_probe import PROBED_WINDOWS, KeyposeProbe
+from stringline.policies.probes.motion import MOTION_WINDOWS, MotionProbe, Probes
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
 from stringline.sim.evaluation.suite_choices import suite_of_training, with_suites
 from stringline.sim.training.background_evaluation import ProcessEvaluation
@@ -151,6 +155,9 @@ def _policy(
     policy = build_policy(model, data.contract, statistics)
     if initialisation:
         initialisation.load(policy)
+    if initialisation is None or not initialisation.keep_ranges:
+        if isinstance(policy, ChunkPolicy):
+            data.fit(policy)
     return policy
 
 
@@ -203,23 +210,38 @@ def _held_out_callbacks(
     if not all(data.held_out):
         return None, None
     held_out = data.windows_for(policy, data.held_out, hold_s=settings.hold_s)
-    probe: Probe | None = None
     validate: Validate | None = None
+    if settings.validation_windows:
+        batches = HeldOutBatches(held_out, batch_size, settings.validation_windows)
+        validate = ValidationLoss(batches, weigh=policy.counted_actions)
+    return Probes(_probes(data, policy, held_out)), validate
+
+
+def _probes(
+    data: TrainingData, policy: LearnedPolicy, held_out: Windows | MixedWindows
+) -> list[Probe]:
+    """Returns the probes of a policy on held-out windows."""
     if isinstance(policy, KeyposePolicy):
-        chosen = np.linspace(0, len(held_out) - 1, min(PROBED_WINDOWS, len(held_out)))
-        probe = KeyposeProbe(tensors(held_out, np.unique(chosen.round()).astype(np.int64)))
-    elif data.can_probe:
+        return [KeyposeProbe(_spaced(held_out, PROBED_WINDOWS))]
+    if not isinstance(policy, ChunkPolicy):
+        return []
+    probes: list[Probe] = []
+    if data.can_probe:
         first = np.flatnonzero(held_out.step == 0)[:FIRST_WINDOWS]
         episodes = data.held_out_episodes()
         grasps = [
             first_grasp(episode.arrays, episode.attributes.contract)
             for episode in (episodes[number] for number in held_out.episode[first])
         ]
-        probe = AimProbe(tensors(held_out, first), grasps)
-    if settings.validation_windows:
-        batches = HeldOutBatches(held_out, batch_size, settings.validation_windows)
-        validate = ValidationLoss(batches, weigh=policy.counted_actions)
-    return probe, validate
+        probes.append(AimProbe(tensors(held_out, first), grasps))
+    windows = _spaced(held_out, MOTION_WINDOWS)
+    return [*probes, MotionProbe(windows, data.linear_motion(policy), policy.contract)]
+
+
+def _spaced(windows: Windows | MixedWindows, count: int) -> dict[str, Tensor]:
+    """Returns up to `count` windows, evenly spaced."""
+    chosen = np.linspace(0, len(windows) - 1, min(count, len(windows))).round()
+    return tensors(windows, np.unique(chosen.astype(np.int64)))
 
 
 def main() -> None:
@@ -237,6 +259,7 @@ def _train(config: DictConfig) -> None:
     store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
     begun = TrainingData(store, 0, Path(str(config.output)))
     coordinates = choose_coordinates(config, begun, overrides)
+    _choose_posture(config, begun.contract, overrides)
     settings = _plain(config)
     output = Path(str(settings["output"]))
     execution = Execution.of(settings["execution"])
@@ -267,6 +290,18 @@ def _train(config: DictConfig) -> None:
             raise SystemExit(stopped.exit_code) from None
         raise
     _report_checkpoint(output)
+
+
+def _choose_posture(config: DictConfig, contract: Contract, overrides: Sequence[str]) -> None:
+    """Leaves the posture out if nothing measures the joints, unless the command line asks for it.
+
+    The log says so. The configuration is changed in place.
+    """
+    asked = any(override.lstrip("+").startswith("policy.posture") for override in overrides)
+    if asked or contract.joints or config.policy.get("posture") is None:
+        return
+    config.policy.posture = None
+    logger.info("The data have no measured joints, so policy.posture=null was chosen.")
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

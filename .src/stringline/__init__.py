@@ -162,6 +162,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "policies.algorithms.keypose_policy": ("KeyposePolicy",),
         "policies.algorithms.learned_policy": ("LearnedPolicy",),
         "policies.algorithms.policy_settings": ("ActionPlaces", "PolicySettings"),
+        "policies.algorithms.posture": ("Posture",),
         "policies.checkpoints.load": ("load_policy", "open_policy"),
         "policies.chunks.chunk": ("ActionChunk", "Policy", "Session"),
         "policies.networks.denoiser": ("TransformerDenoiser",),

@@ -138,6 +138,7 @@ from stringline.policies.algorithms.keypose_policy import KeyposePolicy as Keypo
 from stringline.policies.algorithms.learned_policy import LearnedPolicy as LearnedPolicy
 from stringline.policies.algorithms.policy_settings import ActionPlaces as ActionPlaces
 from stringline.policies.algorithms.policy_settings import PolicySettings as PolicySettings
+from stringline.policies.algorithms.posture import Posture as Posture
 from stringline.policies.checkpoints.load import load_policy as load_policy
 from stringline.policies.checkpoints.load import open_policy as open_policy
 from stringline.policies.chunks.chunk import ActionChunk as ActionChunk

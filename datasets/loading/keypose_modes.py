@@ -353,4 +353,6 @@ def _distances(
 
 def plain(values: Floats) -> Any:
     """Returns an array as lists for JSON, with None for NaN."""
-    return np.where(np.isnan(values), None, values.astype(object)).tolist()
+    shown = values.astype(object)
+    shown[np.isnan(values)] = None
+    return shown.tolist()

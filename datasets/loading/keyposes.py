@@ -135,8 +135,8 @@ class Keyposes:
     def targets(self, steps: Array) -> dict[str, Array]:
         """Returns the training targets of the frames at some steps (N,), by key of a batch.
 
-        `keypose/number` (N,) is `NO_EVENT` after the last event, where the other entries are those
-        of the last keypose and have no meaning.
+        `keypose/holds` (N, arms) is `holding`. `keypose/number` (N,) is `NO_EVENT` after the last
+        event, where the other entries are those of the last keypose and have no meaning.
         """
         number = self.next_of(steps)
         row = np.where(number == NO_EVENT, len(self) - 1, number)
@@ -148,7 +148,17 @@ class Keyposes:
         }
         found[f"{PREFIX}acting"] = self.acting[row] & (number != NO_EVENT)[:, None]
         found[f"{PREFIX}number"] = number
+        found[f"{PREFIX}holds"] = self.holding(steps)
         return found
+
+    def holding(self, steps: Array) -> Flags:
+        """Returns whether each gripper holds something, (N, arms), at steps (N,): it has closed."""
+        held = np.zeros((len(steps), self.acting.shape[1]), bool)
+        for row in range(len(self)):
+            strokes = self.acting[row] & (np.abs(self.after[row] - self.before[row]) > 0.02)
+            later = steps > self.start[row]
+            held[np.ix_(later, strokes)] = (self.after[row] < self.before[row])[strokes]
+        return held
 
 
 class NoKeyposeError(ValueError):

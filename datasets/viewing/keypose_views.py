@@ -87,7 +87,8 @@ class KeyposeEntities:
                 self._log_way(rerun, stream, row, arm, words)
             stream.set_time("step", sequence=int(self.keyposes.start[row]))
             stream.set_time("time", duration=time)
-            before, after = self.keyposes.before[row], self.keyposes.after[row]
+            before = self.keyposes.before[row]
+            after = self.keyposes.after[row]
             openings = ", ".join(
                 f"{arms[arm]} {before[arm]:.2f} to {after[arm]:.2f}"
                 for arm in np.flatnonzero(self.keyposes.acting[row]).tolist()

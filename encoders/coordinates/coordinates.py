@@ -224,7 +224,7 @@ def excludes_missing_depth(coordinates: Coordinates) -> bool:
 
     Coordinates without the attribute `missing_depth` exclude none.
     """
-    return getattr(coordinates, "missing_depth", "centroid") == "exclude"
+    return bool(getattr(coordinates, "missing_depth", "centroid") == "exclude")
 
 
 def _check_missing_depth(missing_depth: str) -> None:

@@ -23,8 +23,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 LARGEST_NUMBER = 1 << 16
 # While a network is built, parts are registered more than once, or for a while, or are computed
 # instead of stored.
-_TENSORS_FACTOR, _MORE_TENSORS = 4, 1000
-_NUMBERS_FACTOR, _MORE_NUMBERS = 4, 1 << 22
+_TENSORS_FACTOR = 4
+_MORE_TENSORS = 1000
+_NUMBERS_FACTOR = 4
+_MORE_NUMBERS = 1 << 22
 
 
 def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:

@@ -70,6 +70,20 @@ class Meter:
         return {"samples_per_s": self.samples_per_s, "waiting": self.waiting}
 
 
+def metric_lines(found: Mapping[str, float]) -> list[str]:
+    """Returns metrics as lines: one for all, and one for each group `<name>/<entry>` of them."""
+    single = [f"{name} {value:.3f}" for name, value in found.items() if "/" not in name]
+    groups: dict[str, list[str]] = {}
+    for name, value in found.items():
+        group, separator, entry = name.partition("/")
+        if separator:
+            groups.setdefault(group, []).append(f"{entry}: {value:.1f}")
+    return [
+        *([", ".join(single)] if single else []),
+        *(f"{group} {', '.join(entries)}" for group, entries in groups.items()),
+    ]
+
+
 class Monitor:
     """Logs metrics and runs the callbacks on the averaged model, in the main process."""
 
@@ -137,8 +151,8 @@ class Monitor:
         self._history.add(step=done - 1, probe=probe, validation=loss, speed=meter.metrics())
         found = probe if loss is None else probe | {"validation loss": loss}
         if found:
-            listed = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-            bar.write(f"step {done}: {listed}")
+            for line in metric_lines(found):
+                bar.write(f"step {done}: {line}")
             self._write(
                 done - 1,
                 {f"held_out/{name.replace(' ', '_')}": value for name, value in found.items()},

@@ -132,7 +132,7 @@ class VoxelTokens(nn.Module):
             ),
             dim=-1,
         )
-        seen = self.point(inputs.to(self.point[0].weight.dtype))
+        seen = self.point(inputs.to(next(self.point.parameters()).dtype))
         highest = seen.masked_fill(~mask, -30.0).amax(dim=2)
         mean = torch.where(mask, seen, 0.0).sum(dim=2) / number
         return PointTokens(self.join(torch.cat((highest, mean), dim=-1)), centre, exists.any(dim=2))
@@ -170,7 +170,8 @@ class VoxelTokens(nn.Module):
         token = self._ranked(unique, voxels, weight, batch, draw)
         token = token[inverse]
         chosen = token >= 0
-        token, point = token[chosen], point[chosen]
+        token = token[chosen]
+        point = point[chosen]
         # Each point takes one of the slots of its token; of several in a slot, one stays.
         slot = (
             torch.randint(settings.points, point.shape, device=device)

@@ -78,11 +78,23 @@ class ActionSpace(nn.Module, ABC):
         The images of the cameras of the policy determine where windows begin; the episode contains
         the keys `reads`.
         """
+        _, rows, inside = self.window_numbers(cameras, chunk, episode)
+        return rows[inside].numpy()
+
+    def window_numbers(
+        self, cameras: Sequence[Camera], chunk: int, episode: StoredEpisode
+    ) -> tuple[Array, Tensor, Tensor]:
+        """Returns the windows of an episode, without images; see `window_rows`.
+
+        Returns:
+            The first steps (n,) of the windows, the numbers to generate (n, T, D), and whether the
+            episode contains them, (n, T) bool; the others have no meaning.
+        """
         starts = window_starts(episode, cameras, every_step=False)
         ahead = starts[:, None] + np.arange(chunk)
         inside = ahead < episode.steps
         rows = self._rows(episode, starts, np.where(inside, ahead, 0))
-        return rows[torch.from_numpy(inside)].numpy()
+        return starts, rows, torch.from_numpy(inside)
 
     def keypose_key(self) -> str:
         """Returns the key of the statistics of keyposes, which are further away than the chunk."""

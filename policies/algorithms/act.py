@@ -13,13 +13,14 @@ from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, SH
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.vision.attention import check_heads
-from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy, masked_mean
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy, masked_mean
+from stringline.policies.algorithms.learned_policy import Batch
 from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.networks.act_transformer import ActTransformer, Encoder
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.networks.sinusoids import sequence_positions
-from stringline.policies.observation.interfaces import ConditioningTokens
+from stringline.policies.observation.interfaces import ConditioningTokens, state_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,8 @@ class ActPolicy(ChunkPolicy):
             if self.observation_encoder.dim == dim
             else nn.Linear(self.observation_encoder.dim, dim)
         )
+        states = state_width(self.observation_encoder)
+        self.read_state = nn.Linear(states, dim) if states else None
         self.read_style = nn.Linear(self.latent, dim)
         self.style_position = nn.Parameter(torch.randn(dim))
         self.transformer = settings.transformer()
@@ -179,18 +182,19 @@ class ActPolicy(ChunkPolicy):
 
     def decode(self, conditioning: ConditioningTokens, style: Tensor) -> Tensor:
         """Returns normalised chunks (B, T, action_dim) of B observations in styles (B, latent)."""
-        tokens = torch.cat(
-            (self.read_style(style)[:, None], self.read_conditioning(conditioning.tokens)), dim=1
-        )
+        first = [self.read_style(style)[:, None]]
+        if self.read_state is not None and conditioning.state is not None:
+            first.append(self.read_state(conditioning.state)[:, None])
+        tokens = torch.cat((*first, self.read_conditioning(conditioning.tokens)), dim=1)
         # The conditioning tokens contain their positions already.
         position = nn.functional.pad(self.style_position[None], (0, 0, 0, tokens.shape[1] - 1))
         absent = (
             None
             if conditioning.present is None
-            else nn.functional.pad(~conditioning.present, (1, 0), value=False)
+            else nn.functional.pad(~conditioning.present, (len(first), 0), value=False)
         )
         action: Tensor = self.read_action(self.transformer(tokens, position, absent))
-        return action.to(torch.promote_types(action.dtype, torch.float32))
+        return self.smooth(action.to(torch.promote_types(action.dtype, torch.float32)))
 
 
 class StyleEncoder(nn.Module):

@@ -15,6 +15,7 @@ from stringline.datasets.loading.statistics import KeyStatistics, Statistics
 from stringline.policies.algorithms.action_statistics import check_actions
 from stringline.policies.algorithms.learned_policy import Batch, LearnedPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
+from stringline.policies.algorithms.posture import ChunkRemainder
 from stringline.policies.algorithms.row_noise import Generators
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.chunks.prefix import ActionPrefix
@@ -38,6 +39,8 @@ class ChunkPolicy(LearnedPolicy):
         action_range: Normaliser of the generated numbers.
         contract_range: Normaliser of actions of the contract.
         predicts_keyposes: Whether it is trained with windows that contain their keypose.
+        posture: The linear part of chunks, beside which it generates the remainder; None: it
+            generates normalised actions.
     """
 
     def __init__(
@@ -66,6 +69,18 @@ class ChunkPolicy(LearnedPolicy):
             if key == "action"
             else settings.normalisation(self.statistics["action"])
         )
+        self.posture = (
+            None
+            if settings.posture is None
+            else ChunkRemainder(
+                settings.posture,
+                space=self.action_space,
+                contract=contract,
+                statistics=statistics,
+                action_range=self.action_range,
+                chunk=self.chunk,
+            )
+        )
 
     def _measured(self, key: str) -> KeyStatistics:
         """Returns the checked statistics of numbers that the policy generates."""
@@ -84,8 +99,9 @@ class ChunkPolicy(LearnedPolicy):
 
     @property
     def state_keys(self) -> tuple[str, ...]:
-        """The keys that its action space reads."""
-        return tuple(self.action_space.reads)
+        """The keys that its action space and the linear part of its chunks read."""
+        posture = () if self.posture is None else self.posture.keys
+        return tuple(dict.fromkeys((*self.action_space.reads, *posture)))
 
     def window_inputs(self) -> dict[str, Any]:
         """Returns the arguments of `Windows` that decide what a window contains."""
@@ -143,7 +159,17 @@ class ChunkPolicy(LearnedPolicy):
             action: Actions in the units of the contract.
             batch: Contract keys of their observations, with a batch axis.
         """
-        return self.action_range.normalise(self.action_space.encode(action, batch))
+        normal = self.action_range.normalise(self.action_space.encode(action, batch))
+        return normal if self.posture is None else self.posture.remainder(normal, batch)
+
+    def smooth(self, rows: Tensor) -> Tensor:
+        """Returns generated numbers (..., R, action_dim) as smooth chunks, if they are smooth."""
+        return rows if self.posture is None else self.posture.smooth(rows)
+
+    @property
+    def range_reach(self) -> float | Tensor:
+        """The largest magnitude of generated numbers in the training data, of each or of all."""
+        return self.action_range.reach if self.posture is None else self.posture.reach
 
     @torch.no_grad()
     def normalised_prefix(self, kept: ActionPrefix, batch: Batch) -> NormalisedPrefix:
@@ -174,10 +200,10 @@ class ChunkPolicy(LearnedPolicy):
         self, batch: Batch, generator: Generators, prefix: NormalisedPrefix | None = None
     ) -> Tensor:
         """Returns chunks in the units of the contract, (B, T, A); see `generate`."""
-        generated = self.action_range.restore(
-            self.generate(self.observation_encoder(batch), generator, prefix).float()
-        )
-        return self.action_space.decode(generated, batch)
+        generated = self.generate(self.observation_encoder(batch), generator, prefix).float()
+        if self.posture is not None:
+            generated = self.posture.restore(generated, batch)
+        return self.action_space.decode(self.action_range.restore(generated), batch)
 
     def session(self, seed: int) -> "ChunkSession":
         """Starts an episode; see `stringline.Policy`."""

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -9,14 +10,24 @@ from torch import Tensor
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.keyposes import check_keyposes
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import Batch
 from stringline.policies.algorithms.policy_settings import ActionPlaces, DenoisingSettings
 from stringline.policies.algorithms.row_noise import Generators
-from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, Precomputed
+from stringline.policies.networks.denoiser import (
+    Denoiser,
+    DenoiserFactory,
+    DenoiserOfStates,
+    Precomputed,
+)
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.networks.placed_denoiser import PlacedDenoiser
 from stringline.policies.networks.token_places import TokenPlaces
-from stringline.policies.observation.interfaces import ConditioningTokens, EncoderOfPlaces
+from stringline.policies.observation.interfaces import (
+    ConditioningTokens,
+    EncoderOfPlaces,
+    state_width,
+)
 from stringline.policies.observation.normaliser import Normaliser
 
 
@@ -61,6 +72,7 @@ class DenoisingPolicy(ChunkPolicy):
             "action_dim": self.action_dim,
             "chunk": self.rows,
             "conditioning_dim": self.observation_encoder.dim,
+            "state_dim": state_width(self.observation_encoder),
         }
         places = settings.action_places
         if places is None:
@@ -91,9 +103,36 @@ class DenoisingPolicy(ChunkPolicy):
         )
 
     @property
-    def reach(self) -> float:
-        """The largest magnitude of normalised actions and keyposes."""
-        return max(one.reach for one in (self.action_range, self.keypose_range) if one is not None)
+    def reach(self) -> float | Tensor:
+        """The largest magnitude of generated actions and keyposes."""
+        reach = self.range_reach
+        if self.keypose_range is None:
+            return reach
+        if isinstance(reach, Tensor):
+            return reach.clamp(min=self.keypose_range.reach)
+        return max(reach, self.keypose_range.reach)
+
+    def noise(self, noise: Tensor) -> Tensor:
+        """Returns standard normal numbers (B, K, R, action_dim) as the noise of smooth chunks."""
+        return noise if self.posture is None else self.posture.noise(noise)
+
+    def follow(self, clean: Tensor, prefix: NormalisedPrefix | None) -> Tensor:
+        """Moves clean chunks (B, K, R, action_dim) to a prefix, which they then go on from."""
+        if prefix is None:
+            return clean
+        return prefix.blend(clean if self.posture is None else self.posture.follow(clean, prefix))
+
+    def denoised(
+        self,
+        network: Denoiser,
+        noisy: Tensor,
+        level: Tensor,
+        precomputed: Precomputed,
+        present: Tensor | None,
+    ) -> Tensor:
+        """Returns the output of a network for noisy chunks, both smooth, in their type."""
+        output = network(self.smooth(noisy), level, precomputed, present)
+        return self.smooth(output.to(noisy.dtype))
 
     @abstractmethod
     def generate_rows(
@@ -161,18 +200,28 @@ class DenoisingPolicy(ChunkPolicy):
 
     def precompute(self, network: Denoiser, conditioning: ConditioningTokens) -> Precomputed:
         """Precomputes tensors of conditioning tokens, once per observation."""
-        if not isinstance(network, PlacedDenoiser):
+        if isinstance(network, PlacedDenoiser):
+            places = conditioning.places
+            assert places is not None  # `make_network` has checked the encoder.
+            return network.precompute(
+                conditioning.tokens,
+                conditioning.state,
+                places=places if network.positions is None else self._normalised(places),
+            )
+        if conditioning.state is None:
             return network.precompute(conditioning.tokens)
-        places = conditioning.places
-        assert places is not None  # `make_network` has checked the encoder.
-        return network.precompute(
-            conditioning.tokens, places if network.positions is None else self._normalised(places)
-        )
+        reader = cast("DenoiserOfStates", network)
+        return reader.precompute(conditioning.tokens, conditioning.state)
 
     def _positions(self, places: ActionPlaces) -> list[list[int]] | None:
         """Returns the generated numbers that are positions of the grippers; None: not needed."""
         if places.at == "gripper":
             return None
+        if self.posture is not None:
+            raise ValueError(
+                "action_places.at is noisy_pose with policy.posture, whose numbers are no "
+                "positions; allowed: action_places=gripper, or policy.posture=null."
+            )
         if self.action_space.positions is None:
             raise ValueError(
                 f"action_places.at is noisy_pose with actions of the space "

@@ -6,6 +6,7 @@ its steps from the last one (`trailing`, Lin et al., WACV 2024, arXiv 2305.08891
 `leading` spacing a few-step sampler starts at a noise level that still contains signal.
 """
 
+import math
 from dataclasses import dataclass
 from typing import get_args
 
@@ -90,14 +91,16 @@ class DiffusionPolicy(DenoisingPolicy):
     ) -> None:
         super().__init__(settings, contract, statistics)
         self.prediction: Prediction = settings.prediction
-        self.scheduler = settings.scheduler(self.reach)
+        # Chunks beside a posture are clipped before the sampler's steps, by their fitted reach.
+        reach = self.reach
+        self.scheduler = settings.scheduler(math.inf if isinstance(reach, Tensor) else reach)
         first = ready(self.scheduler, self.sampling_steps).timesteps[0]
         check_first_level(self.prediction, float(self._kept(first).sqrt()), settings.spacing)
 
     def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:
         """Returns the mean squared error of the prediction over the actions inside the episode."""
         clean = action[:, None].expand(-1, self.draws, -1, -1)
-        noise = torch.randn_like(clean)
+        noise = self.noise(torch.randn_like(clean))
         step = torch.randint(self._levels, clean.shape[:2], device=clean.device)
         kept = self._kept(step)[..., None, None]
         precomputed = self.precompute(self.denoiser, conditioning)
@@ -127,7 +130,7 @@ class DiffusionPolicy(DenoisingPolicy):
         precomputed = self.precompute(self.denoiser, conditioning)
         for step in scheduler.timesteps:
             clean = self._clean(chunk, step, precomputed, conditioning.present)
-            clean = clean if prefix is None else prefix.blend(clean)
+            clean = self.follow(clean, prefix)
             chunk = next_level(scheduler, clean, step, chunk, reach=self.reach, generator=generator)
         return (chunk if prefix is None else prefix.enforce(chunk))[:, 0]
 
@@ -140,6 +143,7 @@ class DiffusionPolicy(DenoisingPolicy):
     ) -> Tensor:
         """Returns the chunk at the first step's level, (B, 1, T, A): noise and the noisy prefix."""
         noise = starting_noise(conditioning.tokens, 1, (self.rows, self.action_dim), generator)
+        noise = self.noise(noise)
         if prefix is None:
             return noise
         prefix.check_shape(noise[:, 0].shape)
@@ -158,9 +162,8 @@ class DiffusionPolicy(DenoisingPolicy):
     def _predict(
         self, noisy: Tensor, step: Tensor, precomputed: Precomputed, present: Tensor | None
     ) -> Tensor:
-        return self.denoiser(noisy, step.to(noisy.dtype) / self._levels, precomputed, present).to(
-            noisy.dtype
-        )
+        level = step.to(noisy.dtype) / self._levels
+        return self.denoised(self.denoiser, noisy, level, precomputed, present)
 
     def _kept(self, step: Tensor) -> Tensor:
         """Returns the share of the variance that is signal at these levels."""

@@ -154,7 +154,8 @@ class EnergyPolicy(FlowPolicy):
         proposed = torch.where(mask[:, None, :, None].bool(), proposed, action[:, None])
         chunks = torch.cat((action[:, None], proposed), dim=1)
         level = 1 - torch.rand(len(action), 1, device=action.device)
-        noisy = torch.lerp(chunks, torch.randn_like(chunks), level[..., None, None])
+        noise = self.noise(torch.randn_like(chunks))
+        noisy = torch.lerp(chunks, noise, level[..., None, None])
         log_odds = self._log_odds(
             noisy,
             level.expand(chunks.shape[:2]),
@@ -180,7 +181,7 @@ class EnergyPolicy(FlowPolicy):
         noise = starting_noise(
             conditioning.tokens, self.candidates, (self.rows, self.action_dim), generator
         )
-        noisy = torch.lerp(proposed, noise, self.refining_level)
+        noisy = torch.lerp(proposed, self.noise(noise), self.refining_level)
         # For the gradients of the refinement; see `langevin`.
         with torch.inference_mode(False), torch.no_grad():
             copied = conditioning.clone()
@@ -198,7 +199,7 @@ class EnergyPolicy(FlowPolicy):
             prefix,
         )
         landed = self.constrained_walk(
-            refined,
+            self.smooth(refined),
             self.refining_level,
             self.landing_steps,
             precomputed,
@@ -227,16 +228,16 @@ class EnergyPolicy(FlowPolicy):
             prefix: Actions that do not move; None: all move.
         """
         level = self.refining_level
-        scale = torch.full(
-            (self.rows, 1), self.refining_scale * level, dtype=noisy.dtype, device=noisy.device
-        )
+        with torch.inference_mode(False):
+            spread = self._noise_spread(noisy)
+        scale = self.refining_scale * level * spread
         if prefix is not None:
             scale = scale * (1 - prefix.weight[:, None].to(scale.dtype))
         with torch.inference_mode(False):
             centre = (1 - level) * proposed.clone()
 
         def log_density(chunk: Tensor) -> Tensor:
-            near = -((chunk - centre) ** 2).sum(dim=(-2, -1)) / (2 * level**2)
+            near = -(((chunk - centre) / spread) ** 2).sum(dim=(-2, -1)) / (2 * level**2)
             return near + self._log_odds(chunk, self._levels_like(chunk), judged, present)
 
         return langevin(
@@ -247,7 +248,17 @@ class EnergyPolicy(FlowPolicy):
         self, noisy: Tensor, level: Tensor, judged: Precomputed, present: Tensor | None
     ) -> Tensor:
         """Returns log(expert / proposal) + constant, (B, K), of noisy chunks (B, K, T, A)."""
-        return sum_of_evidence(self.energy(noisy, level, judged, present).to(noisy.dtype))
+        evidence = self.energy(self.smooth(noisy), level, judged, present)
+        return sum_of_evidence(evidence.to(noisy.dtype))
+
+    def _noise_spread(self, chunks: Tensor) -> Tensor:
+        """Returns the standard deviation of the noise in the directions of chunks, (R, 1 | A)."""
+        spread = torch.ones(self.rows, 1, dtype=chunks.dtype, device=chunks.device)
+        if self.posture is None:
+            return spread
+        spread = spread.repeat(1, self.action_dim)
+        spread[: self.chunk] = self.posture.gain.to(spread.dtype)
+        return spread
 
     def _levels_like(self, chunks: Tensor) -> Tensor:
         return torch.full(

@@ -19,7 +19,7 @@ from stringline.policies.algorithms.chunk_policy import masked_mean
 from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
 from stringline.policies.algorithms.policy_settings import DenoisingSettings
 from stringline.policies.algorithms.row_noise import Generators
-from stringline.policies.algorithms.samplers import check_name, starting_noise
+from stringline.policies.algorithms.samplers import check_name, starting_noise, within
 from stringline.policies.networks.denoiser import Precomputed
 from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens
@@ -89,12 +89,11 @@ class FlowPolicy(DenoisingPolicy):
     def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:
         """Returns the mean squared error of the velocity over the actions inside the episode."""
         clean = action[:, None].expand(-1, self.draws, -1, -1)
-        noise = torch.randn_like(clean)
+        noise = self.noise(torch.randn_like(clean))
         level = self._draw_levels(clean.shape[:2], clean)
         noisy = torch.lerp(clean, noise, level[..., None, None])
-        velocity = self.denoiser(
-            noisy, level, self.precompute(self.denoiser, conditioning), conditioning.present
-        ).float()
+        precomputed = self.precompute(self.denoiser, conditioning)
+        velocity = self.denoised(self.denoiser, noisy, level, precomputed, conditioning.present)
         return masked_mean((velocity - (clean - noise)) ** 2, mask)
 
     def generate_rows(
@@ -129,6 +128,7 @@ class FlowPolicy(DenoisingPolicy):
             (B, K, T, A).
         """
         noise = starting_noise(conditioning.tokens, draws, (self.rows, self.action_dim), generator)
+        noise = self.noise(noise)
         if prefix is not None:
             prefix.check_shape(noise[:, 0].shape)
         return self.constrained_walk(
@@ -167,13 +167,15 @@ class FlowPolicy(DenoisingPolicy):
 
         def velocity(chunk: Tensor, here: float) -> Tensor:
             levels = torch.full(chunk.shape[:2], here, dtype=chunk.dtype, device=chunk.device)
-            free = self.denoiser(chunk, levels, precomputed, present).to(chunk.dtype)
-            return free if prefix is None else prefix.blend(free, line)
+            free = self.denoised(self.denoiser, chunk, levels, precomputed, present)
+            if prefix is None:
+                return free
+            if self.posture is not None and here > 0:
+                free = (self.posture.follow(chunk + here * free, prefix) - chunk) / here
+            return prefix.blend(free, line)
 
-        reach = self.reach
-        chunk = walk(velocity, noisy, level=level, steps=steps, solver=self.solver).clamp(
-            -reach, reach
-        )
+        chunk = walk(velocity, noisy, level=level, steps=steps, solver=self.solver)
+        chunk = within(chunk, self.reach)
         return chunk if prefix is None else prefix.enforce(chunk)
 
     def _draw_levels(self, shape: torch.Size, like: Tensor) -> Tensor:

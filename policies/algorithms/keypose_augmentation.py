@@ -36,6 +36,10 @@ class SceneAugmentation:
         jitter_m: Standard deviation of the noise of points, m.
         dropout: Largest share of the points that are dropped.
         colour: Standard deviation of the factor of brightness of a cloud.
+        opening: Probability that the measured opening of a gripper that holds nothing is replaced
+            by any other: in recordings it often tells what comes next, since people and experts
+            open a hand at a certain time, and a policy that reads the answer from it fails where
+            its own hand is open at another time.
         gripper_m: Standard deviation of the noise of measured gripper positions, m.
         hold: Probability that grippers and what they hold move, see above.
         carry: Standard deviations of the motion of a gripper with its load: m, rad.
@@ -50,6 +54,7 @@ class SceneAugmentation:
     jitter_m: float = 0.0015
     dropout: float = 0.3
     colour: float = 0.15
+    opening: float = 0.3
     gripper_m: float = 0.002
     hold: float = 1.0
     carry: tuple[float, float] = (0.008, 0.05)
@@ -65,7 +70,7 @@ class SceneAugmentation:
             gripper_m=self.gripper_m,
         )
         SHARE.check(dropout=self.dropout)
-        PROBABILITY.check(hold=self.hold)
+        PROBABILITY.check(hold=self.hold, opening=self.opening)
         for name in ("carry", "slip", "goal"):
             pair = getattr(self, name)
             if not isinstance(pair, Sequence) or len(pair) != 2:
@@ -89,6 +94,8 @@ class SceneAugmentation:
             openings: Places of their openings in `joints/position`; a mirror exchanges them.
         """
         changed = dict(batch)
+        if self.opening and f"{PREFIX}holds" in batch:
+            self._change_openings(changed, [openings.get(arm) for arm in arms])
         example = batch[f"{PREFIX}pose"]
         grippers = torch.stack([batch[f"T_base_gripper/{arm}"] for arm in arms], dim=1).to(example)
         scene = _Scene(
@@ -106,6 +113,19 @@ class SceneAugmentation:
             changed[f"T_base_gripper/{arm}"] = scene.grippers[:, number]
             changed[f"T_base_root/{arm}"] = scene.roots[:, number]
         return changed
+
+    def _change_openings(self, batch: dict[str, Tensor], places: Sequence[int | None]) -> None:
+        """Replaces openings of some grippers that hold nothing."""
+        joints = batch["joints/position"].clone()
+        for arm, place in enumerate(places):
+            if place is None:
+                continue
+            chosen = torch.rand(len(joints), device=joints.device) < self.opening
+            chosen &= ~batch[f"{PREFIX}holds"][:, arm]
+            joints[:, place] = torch.where(
+                chosen, torch.rand_like(joints[:, place]), joints[:, place]
+            )
+        batch["joints/position"] = joints
 
     def _blur(self, batch: dict[str, Tensor]) -> None:
         """Adds noise to points and colours, and drops points."""

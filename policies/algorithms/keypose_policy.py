@@ -377,7 +377,7 @@ class KeyposeSession:
         known = policy.statistics.get(HELD_OPENINGS)
         held = np.zeros(arms) if known is None else np.where(known.min < 1.0, known.min, 0.0)
         self.motion = KeyposeMotion(
-            policy.embodiment, policy.contract.control_hz, policy.settings.motion, held
+            policy.embodiment, policy.contract.control_hz, policy.settings.motion, held.tolist()
         )
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_of
 from stringline.datasets.loading.statistics import Statistics
@@ -99,6 +100,9 @@ class LearnedPolicy(nn.Module, ABC):
             past: The past observations of the session, to which this one is added; None: no past.
         """
         needed = dict.fromkeys((*self.observation_encoder.keys, *self.state_keys))
+        for key in needed:
+            if key not in observation:
+                raise unknown_name("observation key", key, observation)
         arrays: dict[str, NDArray[Any]] = {key: np.asarray(observation[key]) for key in needed}
         if self.history is not None:
             arrays |= (

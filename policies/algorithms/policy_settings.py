@@ -7,6 +7,7 @@ configuration. Contract and statistics, which come from the data, are separate a
 
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Literal, get_args
 
 from torch import nn
@@ -19,6 +20,7 @@ from stringline.policies.action_spaces.space import (
     ActionSpaceFactory,
     ContractActions,
 )
+from stringline.policies.algorithms.posture import Posture
 from stringline.policies.networks.denoiser import (
     STEPS_PER_TOKEN,
     Denoiser,
@@ -43,6 +45,8 @@ class PolicySettings:
         action_space: Factory of the action space; see `policies/action_spaces`.
         gripper_space: Factory of the meaning of the grippers' numbers, such as `OpenClose`, given
             the action space `arms`; None: openings.
+        posture: What the joints alone tell about a chunk, which the policy then need not learn, and
+            the smooth form of chunks; None: the policy generates all actions itself.
     """
 
     observation_encoder: ObservationEncoderFactory
@@ -50,6 +54,7 @@ class PolicySettings:
     normalisation: NormaliserFactory = MinMaxNormaliser
     action_space: ActionSpaceFactory = ContractActions
     gripper_space: ActionSpaceFactory | None = None
+    posture: Posture | None = None
 
     def __post_init__(self) -> None:
         COUNT.check(chunk=self.chunk)
@@ -150,9 +155,23 @@ class DenoisingSettings(PolicySettings):
         action_dim: int,
         chunk: int,
         conditioning_dim: int,
+        state_dim: int = 0,
     ) -> Denoiser:
-        """Builds a network over noisy chunks by a factory; None: the transformer."""
+        """Builds a network over noisy chunks by a factory; None: the transformer.
+
+        Raises:
+            ValueError: The network of the factory reads no states, but there are some.
+        """
         make = factory or partial(
             TransformerDenoiser, dim=self.dim, depth=self.depth, heads=self.heads
         )
-        return make(action_dim=action_dim, chunk=chunk, conditioning_dim=conditioning_dim)
+        sizes = {"action_dim": action_dim, "chunk": chunk, "conditioning_dim": conditioning_dim}
+        if not state_dim:
+            return make(**sizes)
+        if "state_dim" not in signature(make).parameters:
+            raise ValueError(
+                "The denoiser reads no joints beside the conditioning tokens; allowed for "
+                "policy.observation_encoder.joints=condition: the transformer. Otherwise choose "
+                "policy.observation_encoder.joints=tokens."
+            )
+        return make(**sizes, state_dim=state_dim)

@@ -153,13 +153,21 @@ def clean_chunk(prediction: Prediction, predicted: Tensor, noisy: Tensor, kept: 
     return kept.sqrt() * noisy - (1 - kept).sqrt() * predicted
 
 
+def within(chunk: Tensor, reach: float | Tensor) -> Tensor:
+    """Clips chunks (..., A) to a magnitude, of all numbers or of each (A,)."""
+    if isinstance(reach, Tensor):
+        limit = reach.to(chunk.dtype)
+        return torch.minimum(torch.maximum(chunk, -limit), limit)
+    return chunk.clamp(-reach, reach)
+
+
 def next_level(
     scheduler: Scheduler,
     clean: Tensor,
     step: Tensor,
     noisy: Tensor,
     *,
-    reach: float,
+    reach: float | Tensor,
     generator: Generators,
 ) -> Tensor:
     """Takes one step of the sampler.
@@ -167,11 +175,13 @@ def next_level(
     From the chunk at a level, `noisy`, and its predicted clean chunk, both (B, K, T, A), follows
     the chunk at the next level. After the last step it is the clean chunk itself, since diffusers'
     DDIM computes the next level by subtracting an integer and for some numbers of steps, such as 6
-    of 100, would end one level early. `reach` is the largest magnitude of a clean action.
+    of 100, would end one level early. `reach` is the largest magnitude of a clean action, of all of
+    its numbers or of each (A,).
     """
     if step == scheduler.timesteps[-1]:
-        return clean.clamp(-reach, reach)
-    if not isinstance(scheduler, DDIMScheduler | DDPMScheduler):  # The third clips nothing itself.
-        clean = clean.clamp(-reach, reach)
+        return within(clean, reach)
+    # The third sampler clips nothing itself, and none by the numbers of an action.
+    if isinstance(reach, Tensor) or not isinstance(scheduler, DDIMScheduler | DDPMScheduler):
+        clean = within(clean, reach)
     further = {"generator": generator} if isinstance(scheduler, DDPMScheduler) else {}
     return scheduler.step(clean, int(step), noisy, return_dict=False, **further)[0]

@@ -1,11 +1,13 @@
 """Saving, loading and opening of policies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -33,6 +35,7 @@ from stringline.policies.algorithms.keypose_policy import (
 )
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.algorithms.policy_settings import PolicySettings
+from stringline.policies.algorithms.posture import ChunkRemainder, FittedWindows
 from stringline.policies.checkpoints.device import CPU, checked_device
 from stringline.policies.checkpoints.registry import registered_checkpoint
 from stringline.policies.chunks.chunk import Policy
@@ -146,6 +149,54 @@ def add_action_statistics(
         poses = space.keypose_rows
         by_key[key] = space.keypose_ranges(statistics_of(lambda: map(poses, own, episodes)))
     return Statistics(by_key, instructions=statistics.instructions)
+
+
+def fit_posture(
+    policy: ChunkPolicy,
+    episodes: Sequence[StoredEpisode],
+    slots: Sequence[Mapping[str, str]] | None = None,
+) -> None:
+    """Fits the linear part of the chunks of a policy to its training episodes, in closed form.
+
+    A policy without a posture stays as it is. The weights of a checkpoint contain the fit.
+
+    Args:
+        policy: The policy.
+        episodes: The training episodes, which are read twice.
+        slots: See `add_action_statistics`.
+
+    Raises:
+        ValueError: An episode lacks the joints.
+    """
+    if policy.posture is not None:
+        fit_remainder(policy.posture, policy, policy.action_space, episodes, slots)
+
+
+def fit_remainder(
+    posture: ChunkRemainder,
+    policy: ChunkPolicy,
+    space: ActionSpace,
+    episodes: Sequence[StoredEpisode],
+    slots: Sequence[Mapping[str, str]] | None = None,
+) -> None:
+    """Fits a linear part in an action space to the windows of a policy; see `fit_posture`."""
+    cameras = policy.observation_encoder.cameras
+    own = [cameras] * len(episodes) if slots is None else [_own(cameras, each) for each in slots]
+
+    def windows() -> Iterator[FittedWindows]:
+        for seen, episode in zip(own, episodes, strict=True):
+            starts, numbers, inside = space.window_numbers(seen, policy.chunk, episode)
+            observation = {}
+            for key in posture.keys:
+                if key not in episode.arrays:
+                    raise ValueError(
+                        f"Episode {episode.name} lacks {key}, which policy.posture reads; allowed: "
+                        f"episodes with it, or policy.posture=null."
+                    )
+                observation[key] = torch.from_numpy(np.asarray(episode.arrays[key])[starts])
+            yield FittedWindows(observation=observation, actions=numbers, inside=inside)
+
+    posture.fit(windows)
 
 
 def _own(cameras: Sequence[Camera], slots: Mapping[str, str]) -> list[Camera]:

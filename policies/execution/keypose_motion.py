@@ -259,7 +259,7 @@ class KeyposeMotion:
             self._decide(time, start, prediction)
         plan = self._plan
         assert plan is not None  # `_resynchronise` has made one.
-        return self._sampled(plan, time + self._dt * np.arange(count))
+        return self._sampled(plan, time + self._dt * np.arange(count, dtype=np.float64))
 
     def _resynchronise(self, time: float, measured: Vector) -> None:
         """Starts from the measured joints at first, and where the arms did not follow."""
@@ -415,7 +415,7 @@ class KeyposeMotion:
         plan = self._plan
         assert plan is not None
         kept = round((start - time) / self._dt) + 4
-        times = start - self._dt * np.arange(kept, -1, -1)
+        times = start - self._dt * np.arange(kept, -1, -1, dtype=np.float64)
         whole = np.concatenate((self._sampled(plan, times), q))
         return _Plan(float(times[0]), whole, goal, np.inf, start)
 
@@ -540,7 +540,7 @@ class KeyposeMotion:
         for _ in range(40):
             count = max(int(np.ceil(seconds / self._dt)), 2)
             seconds = count * self._dt
-            t = self._dt * np.arange(1, count + 1)[:, None]
+            t = self._dt * np.arange(1, count + 1, dtype=np.float64)[:, None]
             track = _polynomial(q, v, a, goal, seconds, t)
             speed = np.abs(np.diff(track, axis=0, prepend=q[None])) / self._dt
             bend = np.abs(np.diff(track, n=2, axis=0)) / self._dt**2

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -41,15 +42,40 @@ class Denoiser(Protocol):
         ...
 
 
+class DenoiserOfStates(Protocol):
+    """A denoiser that was made with `state_dim` above 0."""
+
+    def precompute(self, conditioning: Tensor, state: Tensor | None = None) -> Precomputed:
+        """Precomputes tensors of conditioning tokens and states (B, state_dim)."""
+        ...
+
+
 DenoiserFactory = Callable[..., Denoiser]
-"""Makes a denoiser, given `action_dim` (A), `chunk` (T) and `conditioning_dim`."""
+"""Makes a denoiser, given `action_dim` (A), `chunk` (T) and `conditioning_dim`.
+
+`state_dim` is given as well if there are states beside the conditioning tokens.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditioned:
+    """What a `TransformerDenoiser` precomputes of B observations.
+
+    Attributes:
+        memories: What each block reads.
+        state: (B, 1, 1, dim) embedded states; None: there are none.
+    """
+
+    memories: list[Any]
+    state: Tensor | None
 
 
 class TransformerDenoiser(nn.Module):
     """Self-attention over action tokens, cross-attention to conditioning tokens, adaptive norms.
 
-    The noise level drives the adaptive norms, which start at zero, so every block begins as the
-    identity (Peebles and Xie, ICCV 2023, section 3.2). Keys and values of the conditioning tokens
+    The noise level, and the state of the joints if there is one, drive the adaptive norms, which
+    start at zero, so every block begins as the identity (Peebles and Xie, ICCV 2023, section 3.2;
+    the state as in Ke et al., 3D Diffuser Actor, 2024). Keys and values of the conditioning tokens
     are computed once per observation by `precompute`.
     """
 
@@ -63,6 +89,7 @@ class TransformerDenoiser(nn.Module):
         depth: int = 3,
         heads: int = 4,
         steps_per_token: int = STEPS_PER_TOKEN,
+        state_dim: int = 0,
     ) -> None:
         """Builds the network.
 
@@ -74,6 +101,7 @@ class TransformerDenoiser(nn.Module):
             depth: Number of blocks.
             heads: Number of attention heads; must divide `dim`.
             steps_per_token: Consecutive actions that share a token.
+            state_dim: Numbers of the state beside the conditioning tokens; 0: there is none.
         """
         super().__init__()
         if chunk % steps_per_token:
@@ -88,6 +116,11 @@ class TransformerDenoiser(nn.Module):
         self.embed_level = nn.Sequential(
             nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim), nn.SiLU()
         )
+        self.embed_state = (
+            nn.Sequential(nn.Linear(state_dim, dim), nn.SiLU(), nn.Linear(dim, dim))
+            if state_dim
+            else None
+        )
         self.blocks = nn.ModuleList(self._block(dim, conditioning_dim, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(dim, elementwise_affine=False)
         self.modulation = nn.Linear(dim, 2 * dim)
@@ -96,9 +129,20 @@ class TransformerDenoiser(nn.Module):
             nn.init.zeros_(zero.weight)
             nn.init.zeros_(zero.bias)
 
-    def precompute(self, conditioning: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Projects conditioning tokens to each block's keys and values."""
-        return [block.precompute(conditioning) for block in self._blocks()]
+    def precompute(self, conditioning: Tensor, state: Tensor | None = None) -> Precomputed:
+        """Projects conditioning tokens to each block's keys and values, and embeds the state."""
+        memories = [block.precompute(conditioning) for block in self._blocks()]
+        return Conditioned(memories=memories, state=self._embedded(state))
+
+    def _embedded(self, state: Tensor | None) -> Tensor | None:
+        """Returns the embedding (B, 1, 1, dim) of states (B, state_dim)."""
+        if self.embed_state is None:
+            return None
+        if state is None:
+            raise ValueError("A denoiser with a state_dim needs the states of the observations.")
+        kind = next(self.embed_state.parameters()).dtype
+        embedded: Tensor = self.embed_state(state.to(kind))
+        return embedded[:, None, None]
 
     def forward(
         self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
@@ -106,17 +150,26 @@ class TransformerDenoiser(nn.Module):
         """Denoises K draws per observation; see `Denoiser`."""
         batch, draws, chunk, _ = noisy.shape
         grouped = noisy.reshape(batch, draws, chunk // self.steps_per_token, -1)
-        return self._denoised(grouped, level, precomputed, present).reshape(noisy.shape)
+        known: Conditioned = precomputed
+        return self._denoised(grouped, level, known.memories, known.state, present).reshape(
+            noisy.shape
+        )
 
     def _denoised(
-        self, grouped: Tensor, level: Tensor, memories: Sequence[Any], present: Tensor | None
+        self,
+        grouped: Tensor,
+        level: Tensor,
+        memories: Sequence[Any],
+        state: Tensor | None,
+        present: Tensor | None,
     ) -> Tensor:
         """Maps the numbers of action tokens (B, K, L, n) to predictions of the same shape.
 
-        `memories` are what each block reads.
+        `memories` are what each block reads, `state` is the embedded state.
         """
         tokens = self.embed_action(grouped) + self.position
         condition = self.embed_level(sinusoidal_embedding(level, tokens.shape[-1]))[:, :, None]
+        condition = condition if state is None else condition + state
         for block, memory in zip(self._blocks(), memories, strict=True):
             tokens = block(tokens, condition, memory, present)
         shift, scale = self.modulation(condition).chunk(2, dim=-1)

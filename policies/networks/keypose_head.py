@@ -239,6 +239,10 @@ class KeyposeDenoiser(nn.Module):
         )
         self.read = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, NUMBERS))
 
+    def _attentions(self) -> list[PositionalAttention]:
+        """Returns the attention layers with their type, which `ModuleList` does not keep."""
+        return [layer for layer in self.attentions if isinstance(layer, PositionalAttention)]
+
     def precompute(self, conditioning: PlacedTokens) -> tuple[list[KeyValues], Places]:
         """Projects the conditioning tokens once for any number of noisy keyposes."""
         assert conditioning.places is not None  # Checked by the policy.
@@ -246,7 +250,7 @@ class KeyposeDenoiser(nn.Module):
         tokens = self.context_norm(conditioning.tokens[:, :-arms])
         placed = conditioning.places.has_position[:, :-arms]
         at = self.encoding.prepare(conditioning.places.coordinates[:, :-arms, :3], placed)
-        return [attention.precompute(tokens, at) for attention in self.attentions], at
+        return [attention.precompute(tokens, at) for attention in self._attentions()], at
 
     def forward(
         self,

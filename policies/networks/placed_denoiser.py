@@ -33,11 +33,13 @@ class PlacedMemory:
         blocks: What each block reads.
         keys: Places of the conditioning tokens.
         places: Their coordinates and those of the grippers.
+        state: (B, 1, 1, dim) embedded states; None: there are none.
     """
 
     blocks: list["BlockMemory"]
     keys: Places
     places: TokenPlaces
+    state: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +165,7 @@ class PlacedDenoiser(TransformerDenoiser):
         depth: int = 3,
         heads: int = 4,
         steps_per_token: int = STEPS_PER_TOKEN,
+        state_dim: int = 0,
         units: Tensor | None = None,
     ) -> None:
         """Builds the network.
@@ -180,6 +183,7 @@ class PlacedDenoiser(TransformerDenoiser):
             depth: Number of blocks.
             heads: Number of attention heads.
             steps_per_token: Consecutive actions per token, for one arm.
+            state_dim: Numbers of the state beside the conditioning tokens; 0: there is none.
             units: (2, T, A) factors and summands that convert the numbers of each step to the range
                 in which `positions` are given; None: all steps have this range.
         """
@@ -191,6 +195,7 @@ class PlacedDenoiser(TransformerDenoiser):
             depth=depth,
             heads=heads,
             steps_per_token=steps_per_token,
+            state_dim=state_dim,
         )
         order = _checked_order(arms, action_dim)
         if chunk % (steps_per_token * len(arms)):
@@ -213,7 +218,13 @@ class PlacedDenoiser(TransformerDenoiser):
         indices = None if numbers is None else torch.tensor(numbers)
         self.register_buffer(name, indices, persistent=False)
 
-    def precompute(self, conditioning: Tensor, places: TokenPlaces | None = None) -> Precomputed:
+    def precompute(
+        self,
+        conditioning: Tensor,
+        state: Tensor | None = None,
+        *,
+        places: TokenPlaces | None = None,
+    ) -> Precomputed:
         """Projects conditioning tokens to keys and values, and rotates them by their places."""
         if places is None:
             raise ValueError("A denoiser with places needs those of the conditioning tokens.")
@@ -227,7 +238,7 @@ class PlacedDenoiser(TransformerDenoiser):
             block.precompute_at(conditioning, keys, values=self.values)
             for block in self._placed_blocks()
         ]
-        return PlacedMemory(blocks=blocks, keys=keys, places=places)
+        return PlacedMemory(blocks=blocks, keys=keys, places=places, state=self._embedded(state))
 
     def forward(
         self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
@@ -242,6 +253,7 @@ class PlacedDenoiser(TransformerDenoiser):
             by_arm.reshape(batch, draws, self.arms * tokens, -1),
             level,
             [Reading(memory=one, queries=queries, values=self.values) for one in memory.blocks],
+            memory.state,
             present,
         )
         together = denoised.reshape(batch, draws, self.arms, chunk, -1).transpose(2, 3)

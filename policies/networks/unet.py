@@ -125,7 +125,13 @@ class UnetDenoiser(nn.Module):
     """
 
     def __init__(
-        self, settings: UnetSettings, *, action_dim: int, chunk: int, conditioning_dim: int
+        self,
+        settings: UnetSettings,
+        *,
+        action_dim: int,
+        chunk: int,
+        conditioning_dim: int,
+        state_dim: int = 0,
     ) -> None:
         """Builds the network.
 
@@ -134,6 +140,7 @@ class UnetDenoiser(nn.Module):
             action_dim: Numbers per action, A.
             chunk: Actions per chunk, T; a multiple of 2^(levels - 1).
             conditioning_dim: Width of the conditioning tokens.
+            state_dim: Numbers of the state beside the conditioning tokens; 0: there is none.
         """
         super().__init__()
         levels = len(settings.down_dims)
@@ -146,12 +153,23 @@ class UnetDenoiser(nn.Module):
         self.heads = settings.heads
         self.query = nn.Parameter(torch.randn(condition_dim))
         self.conditioning_kv = nn.Linear(conditioning_dim, 2 * condition_dim)
+        self.embed_state = nn.Linear(state_dim, condition_dim) if state_dim else None
         self.network = ConditionalUnet(settings, action_dim)
 
-    def precompute(self, conditioning: Tensor) -> list[tuple[Tensor, ...]]:
-        """Projects conditioning tokens to keys and values, (B, heads, N, condition_dim / heads)."""
+    def precompute(
+        self, conditioning: Tensor, state: Tensor | None = None
+    ) -> list[tuple[Tensor, ...]]:
+        """Projects tokens to keys and values, (B, heads, N, condition_dim / heads), and the state.
+
+        The last tensor, (B, condition_dim), is there only if the network reads states.
+        """
         keys, values = self.conditioning_kv(conditioning).chunk(2, dim=-1)
-        return [(split_heads(keys, self.heads), split_heads(values, self.heads))]
+        known = (split_heads(keys, self.heads), split_heads(values, self.heads))
+        if self.embed_state is None:
+            return [known]
+        if state is None:
+            raise ValueError("A denoiser with a state_dim needs the states of the observations.")
+        return [(*known, self.embed_state(state.to(self.embed_state.weight.dtype)))]
 
     def forward(
         self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
@@ -163,11 +181,12 @@ class UnetDenoiser(nn.Module):
 
     def pool(self, precomputed: Precomputed, present: Tensor | None = None) -> Tensor:
         """Returns vectors (B, condition_dim) of the tokens that are `present` (B, N)."""
-        ((keys, values),) = precomputed
+        ((keys, values, *states),) = precomputed
         query = (
             self.query.to(keys.dtype).reshape(1, self.heads, 1, -1).expand(len(keys), -1, -1, -1)
         )
-        return join_heads(attend(query, keys, values, present=present))[:, 0]
+        vector = join_heads(attend(query, keys, values, present=present))[:, 0]
+        return vector + states[0] if states else vector
 
 
 class _Stage(nn.Module):

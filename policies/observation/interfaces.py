@@ -23,12 +23,15 @@ class ConditioningTokens:
             example lacks; None: all tokens are present.
         places: Places of the tokens and of the grippers; None: they have none in metres.
         arms: Number of tokens at the end that belong to the arms, one for each; 0: none does.
+        state: (B, S) joints and velocities, and a mark of examples in which they are hidden, for
+            networks that read them beside the tokens; None: the tokens contain the joints.
     """
 
     tokens: Tensor
     present: Tensor | None = None
     places: TokenPlaces | None = None
     arms: int = 0
+    state: Tensor | None = None
 
     def clone(self) -> "ConditioningTokens":
         """Returns a copy of all tensors."""
@@ -37,6 +40,7 @@ class ConditioningTokens:
             None if self.present is None else self.present.clone(),
             None if self.places is None else self.places.clone(),
             self.arms,
+            None if self.state is None else self.state.clone(),
         )
 
 
@@ -68,6 +72,11 @@ class ObservationEncoderInterface(Protocol):
     def __call__(self, observation: Mapping[str, Tensor]) -> ConditioningTokens:
         """Encodes a batch: at least `keys`, each with a leading batch axis."""
         ...
+
+
+def state_width(encoder: ObservationEncoderInterface) -> int:
+    """Returns the numbers of `ConditioningTokens.state` of an encoder, S; 0: it returns none."""
+    return int(getattr(encoder, "state_dim", 0))
 
 
 @runtime_checkable

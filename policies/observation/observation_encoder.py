@@ -17,6 +17,7 @@ from stringline.encoders.vision.rgbd import ImageTokens, RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.observation.instruction import Instruction
 from stringline.policies.observation.interfaces import ConditioningTokens
+from stringline.policies.observation.joint_state import JointState
 from stringline.policies.observation.observation_settings import ObservationSettings
 from stringline.policies.observation.token_frames import TokenFrames
 
@@ -25,14 +26,16 @@ class ObservationEncoder(nn.Module):
     """Fuses images and proprioception by attention between tokens with positions.
 
     Patches are put at their back-projected depth, the token of each arm at the TCP of its gripper,
-    from the kinematics. An arm's token contains the joint state of the whole embodiment. Positions
-    are in the base frame, or in the present frames of the grippers (`Frames`). With a history, time
-    in seconds from now is a further axis, and past tokens have the positions of that time. An
+    from the kinematics. Joint positions of the whole embodiment are in the token of each arm, or,
+    with velocities, beside the tokens (`ObservationSettings.joints`). Positions are in the base
+    frame, or in the present frames of the grippers (`Frames`). With a history, time in seconds from
+    now is a further axis, and past tokens have the positions of that time and the joints. An
     instruction has no position.
 
     Attributes:
         history: The past observations that it reads; None: only the present.
         instruction: Its encoder of instructions; None: it needs no instruction.
+        state_dim: Numbers of the state beside the tokens, with its mark; 0: there is none.
     """
 
     def __init__(
@@ -61,7 +64,13 @@ class ObservationEncoder(nn.Module):
         self.joint_range = settings.normalisation(statistics["joints/position"])
         self.tokenise = _image_tokens(settings, self.cameras)
         self.joint_dropout = settings.joint_dropout
-        self.embed_joints = nn.Linear(len(contract.joints), dim)
+        self.joint_state = JointState(statistics) if settings.joints == "condition" else None
+        self.state_dim = 0 if self.joint_state is None else self.joint_state.dim + 1
+        self.embed_joints = (
+            nn.Linear(len(contract.joints), dim)
+            if self.joint_state is None or settings.history is not None
+            else None
+        )
         self.arm_mark = nn.Parameter(0.02 * torch.randn(len(self.arms), dim))
         self.history = settings.history
         self.frames = TokenFrames(settings.frames, settings.coordinates, self.arms, self.history)
@@ -103,7 +112,9 @@ class ObservationEncoder(nn.Module):
     @property
     def keys(self) -> list[str]:
         """The keys of the contract that `forward` reads from the present observation."""
-        return [*self._images, *self._state, *(["time"] if self.history else [])]
+        state: Sequence[str] = () if self.joint_state is None else self.joint_state.keys
+        now = [*self._images, *self._state, *state, *(["time"] if self.history else [])]
+        return list(dict.fromkeys(now))
 
     @property
     def past_keys(self) -> list[str]:
@@ -128,7 +139,8 @@ class ObservationEncoder(nn.Module):
 
     @property
     def _state(self) -> list[str]:
-        return ["joints/position", *(f"T_base_gripper/{arm}" for arm in self.arms)]
+        poses = [f"T_base_gripper/{arm}" for arm in self.arms]
+        return ["joints/position", *poses]
 
     def forward(self, observation: Mapping[str, Tensor]) -> ConditioningTokens:
         """Encodes a batch.
@@ -141,7 +153,7 @@ class ObservationEncoder(nn.Module):
         """
         images = self._timed(self.tokenise(observation))
         shown = self._shown(observation["joints/position"])
-        arms = self._timed(self._arm_tokens(observation, shown))
+        arms = self._timed(self._arm_tokens(observation, shown, joints=self.joint_state is None))
         past_images, past_arms = self._past(observation, shown)
         others = [*past_arms, *self._instruction_tokens(observation, arms), arms]
         tokens = self.frames.framed(reduce(add, [images, *past_images, *others]), observation)
@@ -159,6 +171,7 @@ class ObservationEncoder(nn.Module):
             fused.features,
             fused.present,
             self.frames.places(fused, observation),
+            state=self._joint_state(observation, shown),
             arms=len(self.arms),
         )
 
@@ -166,11 +179,27 @@ class ObservationEncoder(nn.Module):
         """Returns the names of the parameters without weight decay."""
         return {"arm_mark"} | (set() if self.history is None else {"past_mark"})
 
-    def _arm_tokens(self, observation: Mapping[str, Tensor], shown: Tensor | None) -> Tokens:
+    def _joint_state(
+        self, observation: Mapping[str, Tensor], shown: Tensor | None
+    ) -> Tensor | None:
+        """Returns the state beside the tokens, (B, S); its last number marks hidden examples."""
+        if self.joint_state is None:
+            return None
+        state: Tensor = self.joint_state(observation)
+        if shown is None:
+            return nn.functional.pad(state, (0, 1))
+        seen = shown.to(state.dtype)
+        return torch.cat((state * seen, 1 - seen), dim=-1)
+
+    def _arm_tokens(
+        self, observation: Mapping[str, Tensor], shown: Tensor | None, *, joints: bool = True
+    ) -> Tokens:
         """Returns a token per arm; joints are hidden in examples not `shown` (B, 1) bool."""
-        features = self.embed_joints(
-            self.joint_range.normalise(observation["joints/position"].float())
-        )
+        measured = self.joint_range.normalise(observation["joints/position"].float())
+        if joints and self.embed_joints is not None:
+            features = self.embed_joints(measured)
+        else:
+            features = self.arm_mark.new_zeros(len(measured), self.dim)
         if shown is not None:
             features = features * shown.to(features.dtype)
         positions = torch.stack(

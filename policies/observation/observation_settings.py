@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from stringline.datasets.contract.argument_checks import COUNT, SHARE, WHOLE
+from stringline.datasets.contract.argument_checks import COUNT, SHARE, WHOLE, unknown_name
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.coordinates.frames import Frames
@@ -16,6 +17,8 @@ from stringline.encoders.vision.rgbd import ImageTokensFactory
 from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.instruction import InstructionFactory
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
+
+Joints = Literal["condition", "tokens"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,10 @@ class ObservationSettings(EncoderSettings):
         heads: Number of attention heads; `dim` must divide into heads of even size.
         share_layers: One encoding for all blocks, or one per block.
         registers: Learned tokens without a position; see `VisionTransformer`.
+        joints: Where joints are read: `condition` returns positions and velocities beside the
+            tokens, for the network of the actions (`ConditioningTokens.state`), `tokens` adds the
+            positions to the tokens of the arms. A policy that finds its posture among the tokens of
+            the scene looks at the scene later.
         joint_dropout: Share of the training examples whose joint state is hidden. In most frames of
             a demonstration the joints reveal the goal of the motion, and a policy that reads it
             from them does not learn to use images.
@@ -92,6 +99,7 @@ class ObservationSettings(EncoderSettings):
     heads: int = 4
     share_layers: bool = True
     registers: int = 0
+    joints: Joints = "tokens"
     joint_dropout: float = 0.0
     history: ObservationHistory | None = None
     instruction: InstructionFactory | None = None
@@ -100,6 +108,8 @@ class ObservationSettings(EncoderSettings):
         COUNT.check(depth=self.depth)
         WHOLE.check(registers=self.registers)
         SHARE.check(joint_dropout=self.joint_dropout)
+        if self.joints not in get_args(Joints):
+            raise unknown_name("place of joints", str(self.joints), get_args(Joints))
         check_heads(self.dim, self.heads)
         self._check_images()
 

@@ -169,6 +169,7 @@ class CalibrationSession:
             take=captures.take,
             report=print_line,
             holds=HoldWatch(robot.device).reasons,
+            command=lambda: robot.device.latest().command,
         )
         steps = max(round(REPLAN_S * control_hz), 1)
         if self._settings.robot.lock_step and robot.emulator is not None:

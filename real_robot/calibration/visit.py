@@ -49,14 +49,15 @@ class _Motion:
 class PoseVisit:
     """Visits poses one after the other.
 
-    Grippers keep their openings, instead of those in the poses. While the arms hold, each plan
-    begins at the measured joints, at rest, so the arms do not hurry after the hold; and a pose has
-    its full time after it.
+    Grippers keep their goals, and so what they hold, instead of the openings in the poses. While
+    the arms hold, each plan begins at the measured joints, at rest, so the arms do not hurry after
+    the hold; and a pose has its full time after it.
 
     Args:
         settings: Settings with poses.
         take: Receives the number of the pose, from 1, and the observation of each image.
         holds: Returns the reasons of the holds since its last call, see `HoldWatch`.
+        command: Returns the last command (J,), with the goals of the grippers.
 
     Attributes:
         reached: Number of poses whose images were taken.
@@ -72,6 +73,7 @@ class PoseVisit:
         take: Callable[[int, Observation], None],
         report: Callable[[str], None],
         holds: Callable[[], Reason],
+        command: Callable[[], Vector],
     ) -> None:
         if settings.poses is None:
             raise ValueError("A visit needs a list of poses.")
@@ -82,6 +84,7 @@ class PoseVisit:
         self._take = take
         self._report = report
         self._holds = holds
+        self._command = command
         self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
         self._grippers = [embodiment.grippers[arm] for arm in embodiment.arms]
         self._openings: Vector | None = None
@@ -130,7 +133,7 @@ class PoseVisit:
             self._still_at = q
             self._still_since = now
         if self._openings is None:
-            self._openings = q[self._grippers]
+            self._openings = self._command()[self._grippers]
         self._note_holds(now)
         motion = self._motion
         if motion is None:
@@ -186,6 +189,8 @@ class PoseVisit:
         """Returns the motion to a pose; the openings stay, so that nothing held is dropped."""
         goal = self._poses[index].copy()
         goal[self._grippers] = self._openings
+        start = start.copy()
+        start[self._grippers] = self._openings
         return _Motion(start, goal, now, self._seconds(start, goal))
 
     def _seconds(self, start: Vector, goal: Vector) -> float:

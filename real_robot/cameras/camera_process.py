@@ -7,7 +7,9 @@ fails, and when the owner requests it or disappears. It imports neither torch no
 import contextlib
 import json
 import logging
+import math
 import sys
+import time
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
@@ -17,6 +19,7 @@ from stringline.real_robot.cameras.frame_ring import FrameRing
 from stringline.real_robot.cameras.image_fitting import Fitting
 from stringline.real_robot.ipc.camera_liveness import CameraLiveness, Count
 from stringline.real_robot.ipc.group_signals import leave_to_owner
+from stringline.real_robot.ipc.heartbeat import is_age
 from stringline.real_robot.ipc.mailbox import Memory
 
 log = logging.getLogger(__name__)
@@ -103,6 +106,11 @@ def _take_images(camera: Camera, setup: CameraSetup, connection: Connection) -> 
     number = -1
     while not _stop_requested(connection):
         frame = camera.frame()
+        if not is_age(time.monotonic() - frame.captured) or not math.isfinite(frame.captured):
+            raise CameraError(
+                f"an image has the capture time {frame.captured}, which is no number or lies ahead "
+                f"of this computer's clock."
+            )
         if frame.number <= number or frame.captured <= liveness.times[place]:
             liveness.add(place, Count.OUT_OF_ORDER)
             continue

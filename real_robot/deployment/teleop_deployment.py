@@ -132,6 +132,7 @@ class TeleopDeployment:
         settings = self._settings
         if robot.emulator is not None:
             robot.emulator.begin(settings.seed, settings.options)
+            robot.device.new_world = True
         robot.device.begin()
         keys = stack.enter_context(TerminalKeys(held=robot.held))
         if robot.held is not None:

@@ -1,16 +1,22 @@
 """One cycle of the device process: read, sample the chunk in force, filter, write, publish."""
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.device.device_state import DeviceState, chunk_of
 from stringline.real_robot.device.fault_cause import Cause
 from stringline.real_robot.device.suspension_clock import SuspensionClock
 from stringline.real_robot.driver_interface.driver import ArmDriver, ArmState
+from stringline.real_robot.driver_interface.interlocks import FOLLOWED, Interlock
+from stringline.real_robot.driver_interface.safe_command import SafeCommand
 from stringline.real_robot.incidents.incident_log import IncidentLog
+from stringline.real_robot.ipc.heartbeat import is_age
 from stringline.real_robot.ipc.mailbox import Mailbox, Record
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
@@ -18,7 +24,11 @@ from stringline.real_robot.safety.reasons import Reason
 from stringline.real_robot.safety.stage_cycle import NONE, Freshness
 from stringline.real_robot.safety.target_sampler import ChunkSampler
 
+log = logging.getLogger(__name__)
+
 Clock = Callable[[], float]
+# Smallest share of a period between two commands; the rest is for the imprecision of a wait.
+_SPACING = 0.98
 
 
 class DeviceLoop:
@@ -32,6 +42,8 @@ class DeviceLoop:
             without monitored cameras.
         input_ages_s: Returns the times since hold-to-run and external stop permitted motion; None
             in lock-step.
+        wait: Waits for seconds before a command that would follow the last one in less than a
+            period; None in lock-step, and for robots that clock the cycles.
 
     Attributes:
         late: Skipped cycles, counted by the caller.
@@ -51,11 +63,13 @@ class DeviceLoop:
         silence_s: Callable[[], float] | None = None,
         image_ages_s: Callable[[], tuple[float, ...]] | None = None,
         input_ages_s: Callable[[], tuple[float, float]] | None = None,
+        wait: Callable[[float], None] | None = None,
     ) -> None:
         self._log = log
         self._silence_s = silence_s
         self._image_ages_s = image_ages_s
         self._input_ages_s = input_ages_s
+        self._wait = wait
         self._old_cameras = 0
         self._driver = driver
         self._chunks = chunks
@@ -69,6 +83,10 @@ class DeviceLoop:
         self._unchecked: ArmState | None = None
         self._cause: Cause | None = None
         self._known_faults = NONE
+        self._unsound = False
+        self._unsent: SafeCommand | None = None
+        self._written_s = -np.inf
+        self._sent_s = np.zeros(len(driver.arms))
         self._suspension = None if silence_s is None else SuspensionClock()
         self._session = -1
         self._tick = 0
@@ -78,8 +96,8 @@ class DeviceLoop:
         """Begins an episode at the measured pose and drops all chunks.
 
         Resets the fault reasons in `acknowledged`. Others stay a fault, and events that drivers
-        report only once are checked in the first cycle. None: all faults and events are dropped, as
-        in a new world.
+        report only once are checked in the first cycle. None: the world is another one, so all
+        faults and events are dropped, and so are the goals of the grippers.
         """
         self._sampler.clear()
         self._chunks.fresh()
@@ -87,10 +105,12 @@ class DeviceLoop:
         if self._log is not None:
             self._log.event("begin", session=session)
         self._state = self._driver.read(clock)
+        self._sent_s = np.full(len(self._driver.arms), clock())
+        self._report_unsound(self._state, clock())
         self._unchecked = None if acknowledged is None else self._state
-        self._command = self._state.position
         kept = NONE if acknowledged is None else self._filter.fault_reasons & ~acknowledged
-        self._filter.start(self._state, session, kept)
+        self._filter.start(self._state, session, kept, new_world=acknowledged is None)
+        self._command = self._filter.position
         self._publish()
 
     def observe(self, clock: Clock) -> None:
@@ -103,7 +123,15 @@ class DeviceLoop:
             state = replace(state, servo_error=error, interlock=interlock)
             self._unchecked = None
         self._state = state
+        self._report_unsound(state, clock())
         self._publish()
+
+    def _report_unsound(self, state: ArmState, now: float) -> None:
+        """Logs which values cannot be used, when they begin to be so."""
+        unsound = self._filter.unsound(state, now)
+        if unsound and not self._unsound:
+            log.error("The driver has measured %s.", ", ".join(unsound))
+        self._unsound = bool(unsound)
 
     def act(self, clock: Clock) -> None:
         """Second half of a cycle: sends the filtered target of this time.
@@ -116,22 +144,53 @@ class DeviceLoop:
         self._take_chunks(now)
         target = self._sampler.target(now)
         freshness = self._freshness(now)
-        command = self._filter.step(target, self._state, now, freshness)
+        command = self._unsent = self._filter.step(target, self._state, now, freshness)
         delay_s = clock() - now
-        if delay_s > self._period_s:
+        if not delay_s <= self._period_s:
             self._filter.withdraw(delay_s)
         else:
-            self._driver.write(command)
-            self._command = command.position
+            self._space(clock)
+            self._judge(self._driver.write(command), command, now)
+        self._unsent = None
         self._tick += 1
         state = self._publish()
         if self._log is not None:
             self._log.cycle(state, now, self._sampler.in_force, target, self._filter.amounts)
 
+    def _space(self, clock: Clock) -> None:
+        """Waits until about a period after the last command: two at once would be twice as fast.
+
+        Cycles begin in even periods, but a slow answer of the robot delays the rest of one.
+        """
+        early_s = self._written_s + _SPACING * self._period_s - clock()
+        if self._wait is not None and early_s > 0:
+            self._wait(early_s)
+        self._written_s = clock()
+
+    def _judge(self, sent: NDArray[np.bool_], command: SafeCommand, now: float) -> None:
+        """Takes back the command of arms to which it was not sent, although it could have been."""
+        state = self._state
+        assert state is not None
+        # Nothing at all, as of a driver that does not tell, means that nothing was sent.
+        sent = np.broadcast_to(np.asarray(sent, dtype=np.bool_), self._sent_s.shape)
+        able = ~state.lost
+        if len(state.interlock):
+            able &= (state.interlock == Interlock.NONE) | np.isin(state.interlock, FOLLOWED)
+        # An arm that takes no command now, by its own word, is not missing one; only for so long.
+        asked = able & state.accepts if len(state.accepts) else able
+        self._sent_s = np.where(sent | ~able, now, self._sent_s)
+        self._command = command.position
+        unsent = asked & ~sent
+        if unsent.any():
+            age_s = float((now - self._sent_s)[unsent].max())
+            self._command = self._filter.withdraw(age_s, Reason.UNSENT, unsent)
+
     def _freshness(self, now: float) -> Freshness:
         ages = () if self._image_ages_s is None else self._image_ages_s()
         self._old_cameras = sum(
-            1 << place for place, age in enumerate(ages) if age > self._filter.limits.oldest_image_s
+            1 << place
+            for place, age in enumerate(ages)
+            if not (is_age(age) and age <= self._filter.limits.oldest_image_s)
         )
         silence = 0.0 if self._silence_s is None else self._silence_s()
         permission_age_s, stop_line_age_s = (
@@ -145,12 +204,25 @@ class DeviceLoop:
             suspended_s=0.0 if self._suspension is None else self._suspension.elapsed_s(),
             permission_age_s=permission_age_s,
             stop_line_age_s=stop_line_age_s,
+            unsent_s=float((now - self._sent_s).max()),
         )
 
     @property
     def at_rest(self) -> bool:
         """Whether the last command was no motion."""
         return self._filter.at_rest
+
+    def brake_blindly(self) -> None:
+        """Sends the next command of braking within the limits, whatever else does not work.
+
+        After an error, it needs neither a measurement nor the stages of the filter. A command that
+        the filter had made before the error comes first: the next one continues it.
+        """
+        command = self._unsent or self._filter.brake()
+        self._unsent = None
+        self._space(time.monotonic)
+        self._driver.write(command)
+        self._command = command.position
 
     def brake(self) -> None:
         """Drops all chunks, so that the arms come to rest in the next cycles."""
@@ -184,7 +256,7 @@ class DeviceLoop:
             fault_reasons=acted.fault_reasons,
             counts=acted.counts,
             following=acted.following,
-            arms=self._state,
+            arms=self._filter.repaired(self._state),
             command=self._command,
             writes=self._driver.writes,
             old_cameras=self._old_cameras,

@@ -69,6 +69,8 @@ class DeviceProcess:
     Attributes:
         incidents: Handle on the incident recorder, None without a log.
         acknowledged: Fault reasons known to the operator; the next `begin` resets no others.
+        new_world: Whether the next `begin` is that of another simulated world, in which no fault
+            and no goal of a gripper of the world before matters.
     """
 
     _session = 0
@@ -113,6 +115,7 @@ class DeviceProcess:
         self._states = Mailbox(self._setup.states, states)
         self._child = _child(self._setup)
         self.acknowledged = Reason(0)
+        self.new_world = False
 
     def __enter__(self) -> Self:
         return self
@@ -146,8 +149,11 @@ class DeviceProcess:
         """
         self._session += 1
         acknowledged = self.acknowledged
+        new_world = self.new_world
         self.acknowledged = Reason(0)
-        for problem in self._request(b"begin" + EPISODE.pack(self._session, acknowledged)):
+        self.new_world = False
+        request = b"begin" + EPISODE.pack(self._session, acknowledged, new_world)
+        for problem in self._request(request):
             log.error("Not brought up again: %s", problem)
 
     def send(

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 OK = b"ok"
 TIME = struct.Struct("<d")
-EPISODE = struct.Struct("<qq")
+EPISODE = struct.Struct("<qq?")
 _PUNCTUAL = 0.1  # Share of a period.
 _IDLE_S = 0.05  # Time between two beats of the pulse without torque.
 _BRAKING_CYCLES = 12  # Lower bound; slow limits take more.
@@ -157,6 +157,7 @@ class _Worker:
             if setup.lock_step or setup.cameras is None
             else partial(_image_ages_s, setup.cameras),
             input_ages_s=None if setup.lock_step else setup.inputs.ages_s,
+            wait=None if setup.lock_step or setup.driver.clocked_by_robot else time.sleep,
         )
         self._now = 0.0
         self._armed = self._stopped = False
@@ -168,6 +169,15 @@ class _Worker:
         gc.disable()
         if self._setup.priority is not Priority.NONE and not self._setup.lock_step:
             prefer_priority(self._setup.period_s)
+        try:
+            self._run()
+        except Exception:
+            if self._armed and not self._setup.lock_step:
+                log.exception("The arms brake, and the process ends, because of an error.")
+                self._brake_blindly()
+            raise
+
+    def _run(self) -> None:
         due = time.monotonic()
         while not self._stopped:
             timeout_s = None
@@ -212,17 +222,39 @@ class _Worker:
         self._loop.act(self._clock)
         self._setup.pulse.value = time.monotonic()
 
-    def _come_to_rest(self) -> None:
-        self._loop.brake()
+    @property
+    def _braking_cycles(self) -> int:
+        """Cycles in which the fastest joint comes to rest."""
         limits = self._setup.limits
         longest = float((limits.velocity / (limits.acceleration * self._setup.period_s)).max())
-        least = max(_BRAKING_CYCLES, math.ceil(longest) + 1)
+        return max(_BRAKING_CYCLES, math.ceil(longest) + 1)
+
+    def _come_to_rest(self) -> None:
+        self._loop.brake()
+        least = self._braking_cycles
         for cycle in range(_BRAKING_PATIENCE * least):
             if cycle >= least and self._loop.at_rest:
                 return
             self._cycle()
             if not self._setup.driver.clocked_by_robot:
                 time.sleep(self._setup.period_s)
+
+    def _brake_blindly(self) -> None:
+        """Brakes within the limits after an error, whatever of driver and filter still works."""
+        driver = self._setup.driver
+        least = self._braking_cycles
+        for cycle in range(_BRAKING_PATIENCE * least):
+            if cycle >= least and self._loop.at_rest:
+                return
+            due = time.monotonic() + self._setup.period_s
+            with contextlib.suppress(Exception):
+                if driver.clocked_by_robot:
+                    driver.read(self._clock)  # The robot expects an answer to its message.
+            with contextlib.suppress(Exception):
+                self._loop.brake_blindly()
+            self._setup.pulse.value = time.monotonic()
+            if not driver.clocked_by_robot or time.monotonic() < due - 0.9 * self._setup.period_s:
+                time.sleep(max(0.0, due - time.monotonic()))
 
     def _serve(self) -> None:
         try:
@@ -254,9 +286,10 @@ class _Worker:
             return acknowledged & ~_RESTORED, error.problems
         return acknowledged, ()
 
-    def _begin(self, session: int, acknowledged: Reason) -> None:
-        """Begins an episode; in lock-step, where the world is replaced, all faults are reset."""
-        self._loop.begin(session, self._clock, None if self._setup.lock_step else acknowledged)
+    def _begin(self, session: int, acknowledged: Reason, *, new_world: bool = False) -> None:
+        """Begins an episode; in another world, as always in lock-step, all faults are reset."""
+        new_world = new_world or self._setup.lock_step
+        self._loop.begin(session, self._clock, None if new_world else acknowledged)
 
     def _check_cell(self) -> None:
         """Checks, before torque, that no arm stands in an obstacle of its cell."""
@@ -274,12 +307,12 @@ class _Worker:
         elif request == b"act":
             self._loop.act(self._clock)
         elif request.startswith(b"begin"):
-            session, acknowledged = EPISODE.unpack(request[len(b"begin") :])
+            session, acknowledged, new_world = EPISODE.unpack(request[len(b"begin") :])
             if self._armed and not self._setup.lock_step:
                 self._come_to_rest()
             self._setup.hold.value = False
             reset, problems = self._restore(Reason(acknowledged))
-            self._begin(session, reset)
+            self._begin(session, reset, new_world=new_world)
             return problems
         elif request == b"arm":
             with self._setup.beating():

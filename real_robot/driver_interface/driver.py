@@ -58,6 +58,9 @@ class ArmState:
             one.
         accepts: (A,) bool per arm: whether a command can be sent in this cycle; (0,) if it always
             can. A command that cannot be sent is treated as if it had never been made.
+        gripper_goals: (G,) opening of the goal of each gripper, in the order of the joints; the
+            next command continues it, also while an object keeps the gripper wider. (0,) if
+            `commanded` contains them, or if the driver does not know.
         stands: (A,) bool per arm: whether it has come to rest at the last command, since no further
             command reached it in time; (0,) if the driver does not know, so that the time between
             the commands decides.
@@ -75,6 +78,7 @@ class ArmState:
     commanded: Vector = field(default_factory=lambda: np.zeros(0))
     accepts: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     stands: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    gripper_goals: Vector = field(default_factory=lambda: np.zeros(0))
 
     @property
     def anchor(self) -> Vector:
@@ -153,8 +157,12 @@ class ArmDriver(Protocol):
         """
         ...
 
-    def write(self, command: SafeCommand) -> None:
+    def write(self, command: SafeCommand) -> NDArray[np.bool_]:
         """Sends targets.
+
+        Returns:
+            (A,) whether each arm was sent its command; True for a driver that only reads. An arm
+            that was not holds its last command, and the filter continues there from rest.
 
         Raises:
             TypeError: The command was not made by the safety filter.

@@ -38,6 +38,7 @@ class Interlock(IntEnum):
     TWO_PROGRAMS = 30
     FOREIGN = 31
     PERIOD = 32
+    UNTIMELY = 33
 
 
 # Interlocks under which an arm still follows commands: those bring it to rest.
@@ -80,6 +81,7 @@ MESSAGES = {
     Interlock.RESTARTED: "its driver program was restarted",
     Interlock.TWO_PROGRAMS: "two driver programs publish its status",
     Interlock.FOREIGN: "another program commands it, so nothing is sent to it",
+    Interlock.UNTIMELY: "commands do not reach its driver program in time",
     Interlock.PERIOD: "its controller expects commands in another period than is configured here",
 }
 

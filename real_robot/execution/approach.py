@@ -143,10 +143,14 @@ class Approach:
                 seconds = goal.seconds * max(share, math.sqrt(share))
 
     def _follow(self, goal: _Goal, seconds: float) -> None:
-        """Moves from the measured pose, at rest."""
-        arms = self._device.latest().arms
+        """Moves from the measured pose, at rest; grippers from their goals, to keep their grip."""
+        state = self._device.latest()
+        arms = state.arms
+        start = arms.position.copy()
+        grippers = list(self._embodiment.grippers.values())
+        start[grippers] = state.command[grippers]
         share = np.linspace(0.0, 1.0, max(round(seconds / _WAYPOINT_S), 1) + 1)
-        way = arms.position + least_jerk(share) * (goal.pose - arms.position)
+        way = start + least_jerk(share) * (goal.pose - start)
         due: Vector = arms.time + _WAYPOINT_S * np.arange(len(way), dtype=np.float64)
         for first in range(0, len(way), _STEPS):
             # Twice as long as the wait below, so that a target is always due.

@@ -7,7 +7,6 @@ from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.safety.reasons import Reason
 
 
 def reset_environment(
@@ -26,4 +25,4 @@ def reset_environment(
         device.arm()
     else:
         emulator.begin(seed, options)
-    device.acknowledged = ~Reason(0)  # No fault of the old world matters in the new one.
+    device.new_world = True

@@ -19,8 +19,9 @@ from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, Fol
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 _POLL_S = 0.02
-# Largest distance (rad, opening) from the measured joints to the first action of an episode.
-_FIRST_MOVE = 0.5
+# Largest distance from the measured hinges to the first action of an episode. Openings of grippers
+# are no angles: a gripper may hold an object, whatever its goal is.
+_FIRST_MOVE_RAD = 0.5
 
 
 @dataclass
@@ -78,6 +79,7 @@ class RealTimeRobot:
         self._device = device
         self._frames = frames
         self._contract = contract
+        self._hinges = np.array([joint.kind == "hinge" for joint in embodiment.joints])
         self._assembler = ObservationAssembler(contract, embodiment)
         self._oldest_frame_s = (
             device.limits.oldest_image_s if oldest_frame_s is None else oldest_frame_s
@@ -149,7 +151,7 @@ class RealTimeRobot:
         frames = self._frames.frames()
         states = self._device.recent()
         age, camera = self._assembler.oldest_frame(frames, time.monotonic())
-        if age > self._oldest_frame_s:
+        if not age <= self._oldest_frame_s:
             episode.waits += 1
             episode.waited_for[camera] += 1
             time.sleep(_POLL_S)
@@ -187,11 +189,11 @@ class RealTimeRobot:
             return
         if not np.isfinite(chunk.action[0]).all():
             return  # The filter refuses this chunk, so the next one is the first.
-        distance = np.abs(chunk.action[0] - state.arms.position)
+        distance = np.abs(chunk.action[0] - state.arms.position) * self._hinges
         worst = int(np.argmax(distance))
-        if distance[worst] > _FIRST_MOVE:
+        if not distance[worst] <= _FIRST_MOVE_RAD:
             raise ValueError(
-                f"The first action of the policy is {distance[worst]:.2f} away from the measured "
-                f"{self._contract.joints[worst]}; allowed: {_FIRST_MOVE}. Let the arms move "
-                "to their home pose first (robot.approach_s=4), or bring them there."
+                f"The first action of the policy is {distance[worst]:.2f} rad away from the "
+                f"measured {self._contract.joints[worst]}; allowed: {_FIRST_MOVE_RAD} rad. Let the "
+                "arms move to their home pose first (robot.approach_s=4), or bring them there."
             )

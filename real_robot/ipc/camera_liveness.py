@@ -40,8 +40,11 @@ class CameraLiveness:
         return cls(tuple(names), times, RawArray(c_int64, len(Count) * len(names)))
 
     def ages_s(self, now: float) -> tuple[float, ...]:
-        """Returns the age of the newest image of each camera; infinite before the first one."""
-        return tuple(max(0.0, now - time) for time in self.times)
+        """Returns the age of the newest image of each camera; infinite before the first one.
+
+        A capture time that is no number, or lies ahead, gives what is no age: see `is_age`.
+        """
+        return tuple(now - time for time in self.times)
 
     def count(self, place: int, what: Count) -> int:
         """Returns a counter of the camera with the index `place`."""

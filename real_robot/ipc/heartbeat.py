@@ -13,6 +13,8 @@ from ctypes import c_bool, c_double
 from multiprocessing.sharedctypes import RawValue
 
 _PERIOD_S = 0.02
+# Clocks of one computer, read one after the other, differ by less.
+_AHEAD_S = 0.005
 NEVER_SILENT = math.inf  # Time of the last beat of a process that need not beat.
 
 
@@ -30,9 +32,15 @@ def hold_memory() -> c_bool:
     return RawValue(c_bool, False)
 
 
+def is_age(seconds: float) -> bool:
+    """Returns whether a value can be the age of something: no NaN, and not of the future."""
+    return seconds >= -_AHEAD_S
+
+
 def silence_s(memory: c_double) -> float:
-    """Returns the time since the last heartbeat, seconds."""
-    return max(0.0, time.monotonic() - memory.value)
+    """Returns the time since the last heartbeat, seconds; 0 before it is due."""
+    silence = time.monotonic() - memory.value
+    return 0.0 if silence < 0 else silence  # NaN stays NaN, which is no age.
 
 
 @contextmanager

@@ -43,6 +43,8 @@ class LiveStatus:
         self._also = also
         self.shown_s = 0.0
         self._mode: Mode | None = None
+        self._session = -1
+        self._begun = 0
         self._bar = tqdm(
             total=seconds,
             unit="s",
@@ -63,6 +65,8 @@ class LiveStatus:
         if self._bar.fp.isatty():
             self._bar.colour = _COLOURS[mode]
         acting = [reason.name or "" for reason in Reason if reason & state.reasons]
+        if share := self._unsent_share(state):
+            acting.insert(0, f"{share:.0%} unsent")
         self._bar.set_description_str(f"{mode.name} {' '.join(acting)}"[:34], refresh=False)
         self._bar.n = min(seconds, self._seconds)
         if mode is self._mode:
@@ -71,6 +75,13 @@ class LiveStatus:
             self._bar.refresh()
         self._mode = mode
         self._also(state)
+
+    def _unsent_share(self, state: DeviceState) -> float:
+        """Returns the share of the cycles of this episode in which a command was not sent."""
+        if state.session != self._session:
+            self._session = state.session
+            self._begun = state.tick - 1
+        return state.counts.get(Reason.UNSENT, 0) / max(state.tick - self._begun, 1)
 
 
 def print_line(line: str) -> None:
@@ -88,7 +99,8 @@ def report_counts(counts: Mapping[Reason, int], cycles: int, following: Followin
         else f"The safety filter passed all {cycles} cycles."
     )
     for reason, count in acted.items():
-        print_line(f"  {count:>6}  {MESSAGES[reason]}")
+        share = f" ({count / max(cycles, 1):.1%} of the cycles)" if reason is Reason.UNSENT else ""
+        print_line(f"  {count:>6}  {MESSAGES[reason]}{share}")
     if motion := acted.get(Reason.MOTION):
         print_line(describe_following(following, motion))
 

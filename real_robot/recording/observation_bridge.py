@@ -9,6 +9,7 @@ from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.real_robot.driver_interface.driver import ArmState
+from stringline.real_robot.ipc.heartbeat import is_age
 
 
 class FrameSource(Protocol):
@@ -64,15 +65,20 @@ class ObservationAssembler:
         return observation
 
     def oldest_frame(self, frames: Mapping[str, Array], now: float) -> tuple[float, str]:
-        """Returns the age (s) of the oldest frame, infinite if one is missing, and its camera."""
+        """Returns the age (s) of the oldest frame, and its camera.
+
+        It is infinite if a frame is missing, or if its time is no number or lies ahead.
+        """
         ages = [
-            (
-                now - float(frames[key]) if (key := f"time/{camera.name}") in frames else np.inf,
-                camera.name,
-            )
+            (_age_s(float(frames.get(f"time/{camera.name}", -np.inf)), now), camera.name)
             for camera in self._contract.cameras
         ]
         return max(ages, default=(0.0, ""))
+
+
+def _age_s(captured: float, now: float) -> float:
+    age_s = now - captured
+    return age_s if is_age(age_s) else np.inf
 
 
 def position_at(time: float, history: Sequence[ArmState]) -> Vector:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.ipc.heartbeat import is_age
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 
@@ -77,4 +78,5 @@ def fresh_observation(arrival: Arrival, limits: SafetyLimits) -> Reason:
 
 def fresh_images(arrival: Arrival, limits: SafetyLimits) -> Reason:
     """Checks the age of the images, so that a frozen camera is not acted upon."""
-    return Reason(0) if arrival.image_age_s <= limits.oldest_image_s else Reason.OLD_IMAGES
+    fresh = is_age(arrival.image_age_s) and arrival.image_age_s <= limits.oldest_image_s
+    return Reason(0) if fresh else Reason.OLD_IMAGES

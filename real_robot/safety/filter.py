@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.driver_interface.driver import ArmState
+from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
 from stringline.real_robot.driver_interface.safe_command import SEAL, SafeCommand
 from stringline.real_robot.safety.cartesian_speed import CartesianSpeed
 from stringline.real_robot.safety.chunk_stages import (
@@ -34,7 +34,12 @@ from stringline.real_robot.safety.input_stages import HeldToRun, StopLineClosed
 from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.motion_stages import MotionLimits, RestAfterGap, SoftStart
+from stringline.real_robot.safety.motion_stages import (
+    CommandsSent,
+    MotionLimits,
+    RestAfterGap,
+    SoftStart,
+)
 from stringline.real_robot.safety.reasons import Mode, Reason
 from stringline.real_robot.safety.robot_stages import (
     AllServosAnswer,
@@ -46,6 +51,7 @@ from stringline.real_robot.safety.robot_stages import (
     NoServoError,
     PortsAlive,
 )
+from stringline.real_robot.safety.sound_state import SoundState, StateCheck
 from stringline.real_robot.safety.stage_context import Stage, StageContext
 from stringline.real_robot.safety.stage_cycle import NONE, Cycle, Freshness
 from stringline.real_robot.safety.target_stages import (
@@ -73,10 +79,12 @@ CHUNK_RULES: tuple[ChunkRule, ...] = (
 )
 STAGES: tuple[type[Stage], ...] = (
     # Is the robot in a state to move?
+    SoundState,
     PortsAlive,
     NoServoError,
     ControllersTakeCommands,
     RestAfterGap,
+    CommandsSent,
     AllServosAnswer,
     FreshState,
     EffortInBounds,
@@ -133,10 +141,13 @@ class SafetyFilter:
         self.limits = limits
         context = StageContext(embodiment, limits, period_s)
         self._stages = [stage(context) for stage in STAGES]
+        self._arm_of_joint = context.arm_of_joint
         self._limiter = MotionLimiter(
             limits.lower, limits.upper, limits.velocity, limits.acceleration, period_s
         )
         self._hinges = np.array([joint.kind == "hinge" for joint in embodiment.joints])
+        self._state_check = StateCheck(embodiment)
+        self._measured: ArmState | None = None
         self._period_s = period_s
         self._session = -1
         self._sequence = 0
@@ -150,21 +161,32 @@ class SafetyFilter:
         self.amounts: dict[Reason, float] = {}
         self.counts: Counter[Reason] = Counter()
         self.following = FollowingError()
-        self._elapsed_s = 0.0
+        self._followed_s = self._starved_s = 0.0
         self._rejected = 0
 
-    def start(self, state: ArmState, session: int, kept: Reason = NONE) -> None:
+    def start(
+        self, state: ArmState, session: int, kept: Reason = NONE, *, new_world: bool = False
+    ) -> None:
         """Starts an episode at rest from the measured pose, with a soft start.
 
         Targets ahead of the arms, as against an obstacle, return to them at once: that releases
-        the obstacle and does not push.
+        the obstacle and does not push. Grippers keep their goals, and so what they hold.
 
         Args:
             state: Just measured.
             session: Number of the episode, which its chunks bear.
             kept: Fault reasons that no operator has reset; all others are reset.
+            new_world: Whether nothing is left of what grippers held, as in a new simulated world.
+
+        Raises:
+            RobotNotReadyError: The first state of all has values that are no numbers.
         """
         self._restart()
+        if problems := self._state_check.problems(state):
+            if self._measured is None:
+                raise RobotNotReadyError([f"The arms cannot be measured: {', '.join(problems)}."])
+            kept |= Reason.BAD_STATE
+        self._measured = state = self.repaired(state)
         if kept:
             self.mode = Mode.FAULT
             self.fault_reasons = kept
@@ -172,8 +194,17 @@ class SafetyFilter:
         for stage in self._stages:
             stage.start()
         self._session = session
-        self._limiter.start(state.anchor)
+        self._limiter.start(self._beginning(state, new_world=new_world))
         self._before = self._limiter.position
+
+    def _beginning(self, state: ArmState, *, new_world: bool) -> Vector:
+        """Returns the position (J,) at which the commands of an episode begin."""
+        place = state.anchor.copy()
+        if not new_world and len(state.gripper_goals):
+            place[~self._hinges] = state.gripper_goals
+        elif not new_world and self._sequence and not len(state.commanded):
+            place[~self._hinges] = self._limiter.position[~self._hinges]
+        return place
 
     def admit(
         self,
@@ -227,11 +258,13 @@ class SafetyFilter:
             freshness: Ages of the inputs; None: nothing is monitored.
         """
         rest = np.zeros(len(self.limits.lower))
+        assert self._measured is not None, "It steps within an episode."
         cycle = Cycle(
             target=target,
             state=state,
+            before=self._measured,
             now=now,
-            elapsed_s=self._elapsed_s,
+            followed_s=self._followed_s,
             freshness=freshness or Freshness(),
             rejected=self._rejected,
             limiter=self._limiter,
@@ -241,6 +274,7 @@ class SafetyFilter:
         )
         for stage in self._stages:
             stage.act(cycle)
+        self._measured = cycle.state
         self._before = self._limiter.position
         position = self._limiter.commit(cycle.speed, cycle.scale, cycle.waits)
         if cycle.wanted is not None:
@@ -248,18 +282,56 @@ class SafetyFilter:
         self._conclude(cycle)
         return SafeCommand(position, self._sequence, SEAL)
 
-    def withdraw(self, delay_s: float) -> None:
-        """Takes back the command of this cycle, which was not sent because it was late.
+    def withdraw(
+        self, delay_s: float, reason: Reason = Reason.GAP, arms: NDArray[np.bool_] | None = None
+    ) -> Vector:
+        """Takes back the command of this cycle, which was not sent.
 
         The next command starts from rest at the one before. The cycle counts as a hold.
+
+        Args:
+            delay_s: By how much it was late, or the time without commands.
+            reason: `Reason.GAP`: it was made too late; `Reason.UNSENT`: the driver did not send it.
+            arms: (A,) arms whose command was not sent; None: all.
+
+        Returns:
+            (J,) the last command that was sent to each joint.
         """
-        everywhere = np.ones(len(self.limits.lower), dtype=np.bool_)
-        self._limiter.restart(everywhere, self._before)
+        joints = np.ones(len(self.limits.lower), dtype=np.bool_)
+        if arms is not None:
+            joints = arms[self._arm_of_joint]
+        self._limiter.restart(joints, self._before)
         self.mode = max(self.mode, Mode.HOLD)
-        self.amounts[Reason.GAP] = max(delay_s, self.amounts.get(Reason.GAP, 0.0))
-        if Reason.GAP not in self.reasons:
-            self.counts[Reason.GAP] += 1
-        self.reasons |= Reason.GAP
+        if self.at_rest:
+            self._followed_s = 0.0
+        self.amounts[reason] = max(delay_s, self.amounts.get(reason, 0.0))
+        if reason not in self.reasons:
+            self.counts[reason] += 1
+        self.reasons |= reason
+        return self._limiter.position
+
+    def repaired(self, state: ArmState) -> ArmState:
+        """Returns a state in which the last known values replace those that are no numbers."""
+        before = self._measured
+        return state if before is None else self._state_check.repaired(state, before)
+
+    def unsound(self, state: ArmState, now: float) -> list[str]:
+        """Returns a phrase for each value of a state that cannot be used at a time."""
+        return self._state_check.problems(state, now)
+
+    def brake(self) -> SafeCommand:
+        """Returns the next command of braking, along the path that was checked with the last one.
+
+        It needs no state, for a robot that can no longer be measured or filtered.
+        """
+        self.mode = max(self.mode, Mode.HOLD)
+        self._sequence += 1
+        return SafeCommand(self._limiter.commit(self._limiter.braking), self._sequence, SEAL)
+
+    @property
+    def position(self) -> Vector:
+        """(J,) the last command, or where the commands of the episode begin."""
+        return self._limiter.position
 
     @property
     def at_rest(self) -> bool:
@@ -280,6 +352,19 @@ class SafetyFilter:
         self.fault_reasons = cycle.faults
         self.reasons = functools.reduce(operator.or_, cycle.amounts, Reason(0))
         self.counts.update(cycle.amounts.keys())
-        if not self.reasons & Reason.RELEASED:  # The soft start needs motion.
-            self._elapsed_s += self._period_s
+        self._time_soft_start(cycle)
         self._sequence += 1
+
+    def _time_soft_start(self, cycle: Cycle) -> None:
+        """Counts the time in which a plan was followed; it begins anew after a stop by a hold.
+
+        A policy that stops for each plan lets the arms wait for a moment; that is not a hold.
+        """
+        if cycle.wanted is not None:
+            self._followed_s += self._period_s
+            self._starved_s = 0.0
+            return
+        self._starved_s += self._period_s
+        waits = self.reasons == Reason.STARVED and self._starved_s <= self.limits.oldest_plan_s
+        if self.at_rest and not waits:
+            self._followed_s = 0.0

@@ -10,7 +10,7 @@ class StopLineClosed(StatelessStage):
 
     def act(self, cycle: Cycle) -> None:
         """Compares the time since the line last permitted motion with its limit."""
-        if cycle.freshness.stop_line_age_s > self.limits.oldest_stop_line_s:
+        if not cycle.freshness.stop_line_age_s <= self.limits.oldest_stop_line_s:
             cycle.fault(Reason.EXTERNAL_STOP, cycle.freshness.stop_line_age_s)
 
 
@@ -19,5 +19,5 @@ class HeldToRun(StatelessStage):
 
     def act(self, cycle: Cycle) -> None:
         """Compares the time since the last permission with its limit."""
-        if cycle.freshness.permission_age_s > self.limits.oldest_permission_s:
+        if not cycle.freshness.permission_age_s <= self.limits.oldest_permission_s:
             cycle.hold(Reason.RELEASED, cycle.freshness.permission_age_s)

@@ -83,8 +83,9 @@ class SafetyLimits:
         cell: Tools, wrist cameras and obstacles.
         box: (2, 3) lowest and highest corner of the space for moving links, base frame, metres;
             None: no walls.
-        soft_start_s: Time after arming in which velocity and acceleration grow from a tenth to
-            their limits; it stops while hold-to-run is released.
+        soft_start_s: Time in which velocity and acceleration grow from a tenth to their limits when
+            motion begins; only the time in which a plan is followed counts. After a hold that has
+            brought the arms to rest it begins anew.
         hold_after_misses: Missed answers of a servo in a row before the arms hold.
         fault_after_misses: The same, before a fault.
         fault_after_rejects: Rejected chunks in a row before a fault.
@@ -95,8 +96,8 @@ class SafetyLimits:
         oldest_image_s: Largest age of the images of a chunk, and of the newest image of each
             monitored camera, beyond which the arms hold.
         oldest_heartbeat_s: Time without a heartbeat of the supervisor after which the arms hold.
-        longest_gap_s: Time without a cycle of the device process beyond which the next cycle is a
-            fault; a shorter gap is a hold.
+        longest_gap_s: Time without a cycle of the device process, or without a command that was
+            sent to an arm, beyond which the next cycle is a fault; a shorter gap is a hold.
         oldest_permission_s: Time without a permission of hold-to-run after which the arms hold.
         oldest_stop_line_s: Time without a permission of the external stop that is a fault.
         hold_temperature: Temperature of a servo at which the arms hold, degrees Celsius.

@@ -52,7 +52,7 @@ class RestAfterGap(StatelessStage):
         """Returns the joints (J,) that have come to rest, given the time since their commands."""
         if len(cycle.state.stands):
             return cycle.state.stands[self.context.arm_of_joint]
-        return np.asarray(gap_s > _IN_TIME_PERIODS * self.period_s)
+        return ~np.asarray(gap_s <= _IN_TIME_PERIODS * self.period_s)
 
     @staticmethod
     def _place(cycle: Cycle) -> Vector:
@@ -66,21 +66,36 @@ class RestAfterGap(StatelessStage):
         if before is None:
             return
         gap_s = cycle.now - before + suspended_s
-        if gap_s > self.limits.longest_gap_s:
+        if not gap_s <= self.limits.longest_gap_s:
             cycle.fault(Reason.GAP, gap_s)
-        elif gap_s > STOPPED_PERIODS * self.period_s:
+        elif not gap_s <= STOPPED_PERIODS * self.period_s:
             cycle.hold(Reason.GAP, gap_s)
 
 
+class CommandsSent(StatelessStage):
+    """An arm that is sent no commands for long is a fault: it stands, whatever its plan.
+
+    Each command that is not sent is a hold, see `SafetyFilter.withdraw`.
+    """
+
+    def act(self, cycle: Cycle) -> None:
+        """Compares the time without commands with its limit."""
+        if not cycle.freshness.unsent_s <= self.limits.longest_gap_s:
+            cycle.fault(Reason.UNSENT, cycle.freshness.unsent_s)
+
+
 class SoftStart(StatelessStage):
-    """After arming, the limits of motion grow from a tenth to their full values."""
+    """When motion begins, its limits grow from a tenth to their full values.
+
+    Only the time in which a plan is followed counts.
+    """
 
     def act(self, cycle: Cycle) -> None:
         """Sets the share in force."""
-        if cycle.elapsed_s < self.limits.soft_start_s:
+        if cycle.followed_s < self.limits.soft_start_s:
             cycle.scale = (
                 _SOFT_START_SHARE
-                + (1 - _SOFT_START_SHARE) * cycle.elapsed_s / self.limits.soft_start_s
+                + (1 - _SOFT_START_SHARE) * cycle.followed_s / self.limits.soft_start_s
             )
 
 

@@ -57,6 +57,8 @@ class Reason(IntFlag):
     OBSTACLE = 1 << 25
     EXTERNAL_STOP = 1 << 26
     RELEASED = 1 << 27
+    BAD_STATE = 1 << 28
+    UNSENT = 1 << 29
 
 
 REASONS = tuple(Reason)
@@ -99,6 +101,10 @@ MESSAGES = {
     ),
     Reason.EXTERNAL_STOP: "the external stop was actuated, or its line is lost",
     Reason.RELEASED: "the key, pedal or input of hold-to-run is not held",
+    Reason.BAD_STATE: (
+        "a measured value or the age of an input is not a number, or a time lies ahead of the clock"
+    ),
+    Reason.UNSENT: "a command was not sent, or not in time, so its arm stood still",
     Reason.GAP: "no commands were sent for a while, as after a suspension",
 }
 _BITS = {

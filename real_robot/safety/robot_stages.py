@@ -82,7 +82,7 @@ class FreshState(StatelessStage):
     def act(self, cycle: Cycle) -> None:
         """Compares the age of the state with its limit."""
         age_s = cycle.now - cycle.state.time
-        if age_s > _OLDEST_STATE_PERIODS * self.period_s + _ROUNDING_S:
+        if not age_s <= _OLDEST_STATE_PERIODS * self.period_s + _ROUNDING_S:
             cycle.hold(Reason.OLD_STATE, age_s)
 
 
@@ -111,7 +111,7 @@ class EffortInBounds(StatelessStage):
 
     def act(self, cycle: Cycle) -> None:
         """Measures the overload of each joint and the total duration of holds."""
-        strained = np.abs(cycle.state.effort) > self.limits.effort
+        strained = ~(np.abs(cycle.state.effort) <= self.limits.effort)
         self._strained_s = np.where(strained, self._strained_s + self.period_s, 0.0)
         self._calm_s = 0.0 if strained.any() else self._calm_s + self.period_s
         patience = self.limits.hold_after_effort_s
@@ -146,9 +146,9 @@ class CoolEnough(StatelessStage):
     def act(self, cycle: Cycle) -> None:
         """Compares the highest temperature with its limits."""
         warmest = float(cycle.state.temperature.max(initial=0))
-        if warmest >= self.limits.fault_temperature:
+        if not warmest < self.limits.fault_temperature:
             cycle.fault(Reason.HOT, warmest)
-        elif warmest >= self.limits.hold_temperature:
+        elif not warmest < self.limits.hold_temperature:
             cycle.hold(Reason.HOT, warmest)
 
 

@@ -32,6 +32,7 @@ class Freshness:
             cycles stands still then.
         permission_age_s: Time since the input of hold-to-run last permitted motion.
         stop_line_age_s: Time since the line of the external stop last permitted motion.
+        unsent_s: Longest time since the last command was sent to an arm that could be sent one.
     """
 
     action_age_s: float = 0.0
@@ -41,6 +42,7 @@ class Freshness:
     suspended_s: float = 0.0
     permission_age_s: float = 0.0
     stop_line_age_s: float = 0.0
+    unsent_s: float = 0.0
 
 
 class Retreat(NamedTuple):
@@ -61,8 +63,10 @@ class Cycle:
 
     Attributes:
         target: Requested target, None if no action is due. Stages move it inside the limits.
+        state: As measured; the first stage replaces values that cannot be used.
+        before: The last state all of whose values can be used.
         now: Time of this cycle, seconds.
-        elapsed_s: Time since the arms were armed in which hold-to-run permitted motion.
+        followed_s: Time in which a plan was followed since the arms began to move from rest.
         rejected: Rejected chunks in a row.
         limiter: Holds the last command and its speed; only the filter advances it.
         braking: Speed of the coming period if the arms brake.
@@ -76,8 +80,9 @@ class Cycle:
 
     target: Vector | None
     state: ArmState
+    before: ArmState
     now: float
-    elapsed_s: float
+    followed_s: float
     freshness: Freshness
     rejected: int
     limiter: MotionLimiter

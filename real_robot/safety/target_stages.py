@@ -23,7 +23,7 @@ class SupervisorAlive(StatelessStage):
 
     def act(self, cycle: Cycle) -> None:
         """Compares the age of the last heartbeat with its limit."""
-        if cycle.freshness.supervisor_age_s > self.limits.oldest_heartbeat_s:
+        if not cycle.freshness.supervisor_age_s <= self.limits.oldest_heartbeat_s:
             cycle.hold(Reason.SUPERVISOR, cycle.freshness.supervisor_age_s)
 
 
@@ -32,9 +32,10 @@ class CamerasAlive(StatelessStage):
 
     def act(self, cycle: Cycle) -> None:
         """Compares the age of the oldest of the newest images with its limit."""
-        oldest = max(cycle.freshness.image_ages_s, default=0.0)
-        if oldest > self.limits.oldest_image_s:
-            cycle.hold(Reason.CAMERA, oldest)
+        limit = self.limits.oldest_image_s
+        old = [age for age in cycle.freshness.image_ages_s if not age <= limit]
+        if old:
+            cycle.hold(Reason.CAMERA, max(old))
 
 
 class ActionDue(StatelessStage):
@@ -44,7 +45,8 @@ class ActionDue(StatelessStage):
         """Compares the age of the last action with its limit."""
         if cycle.held or cycle.faults:
             return
-        if cycle.target is None or cycle.freshness.action_age_s > self.limits.oldest_action_s:
+        in_time = cycle.freshness.action_age_s <= self.limits.oldest_action_s
+        if cycle.target is None or not in_time:
             cycle.hold(Reason.STARVED)
 
 
@@ -66,7 +68,7 @@ class FreshPlan(StatelessStage):
     def act(self, cycle: Cycle) -> None:
         """Compares the age of the observation with its limit."""
         age_s = cycle.freshness.plan_age_s
-        if cycle.wanted is not None and age_s > self.limits.oldest_plan_s:
+        if cycle.wanted is not None and not age_s <= self.limits.oldest_plan_s:
             cycle.hold(Reason.OLD_PLAN, age_s)
 
 

@@ -49,6 +49,9 @@ HAND = np.array(
 )
 WHOLE = np.concatenate([FINGERS, HAND])
 SPARE_M = 0.01  # Smallest gap between gripper and rack.
+# Cost of a grasp's distance from the operator, rad/m, beside the turn of the gripper. Of the grasps
+# at both sides of a round dish, which need the same turn, a plain expert takes that in front.
+FRONT = 3.0
 
 
 class OnRackExpert(ScriptedExpert[TaskT]):
@@ -135,7 +138,11 @@ class OnRackExpert(ScriptedExpert[TaskT]):
         T_base_dish = skills.scene.pose(task.dish)
         T_rack_base = inverse(skills.scene.pose(task.rack))
         grasps = self.grasps(task)
-        for grasp in skills.ordered_grasps(self.arm, T_base_dish, grasps):
+
+        def behind(T_base_gripper: Matrix) -> float:
+            return FRONT * float(T_base_gripper[1, 3])
+
+        for grasp in skills.ordered_grasps(self.arm, T_base_dish, grasps, behind):
             at = T_base_dish @ grasp.T_prop_gripper
             way = (backed(at, grasp.hover), at, raised(at, LIFT_M))
             beside = all(clear_of_rack(task, T_rack_base @ T, WHOLE) for T in way[:2])

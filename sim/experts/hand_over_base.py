@@ -26,6 +26,7 @@ ROUNDS = 6
 DRAWS = 80
 PASSES = 3
 TAKES = 20
+RELEASES = 12  # Goals that a plain expert considers for one meeting.
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,18 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
             receive = self.draw_receive(task, skills, take)
             if not self._meets(skills, take, T_meeting, receive, *before):
                 continue
-            come = T_meeting @ receive.T_prop_gripper
-            T_goal = self.goal(task, skills, receive, self.end(task, receive))
-            if self._can_release(skills, receive, T_goal, backed(come, receive.hover), come):
+            if self._some_release(task, skills, T_meeting, receive):
                 return HandOverPlan(take, T_meeting, receive)
         return None
+
+    def _some_release(
+        self, task: HandOverT, skills: Skills, T_meeting: Matrix, receive: Grasp
+    ) -> bool:
+        """Returns whether a drawn goal is in reach after the meeting; a plain expert draws more."""
+        come = T_meeting @ receive.T_prop_gripper
+        for number in range(1 if skills.varied else RELEASES):
+            skills.attempt(number)
+            T_goal = self.goal(task, skills, receive, self.end(task, receive))
+            if self._can_release(skills, receive, T_goal, backed(come, receive.hover), come):
+                return True
+        return False

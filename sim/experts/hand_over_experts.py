@@ -176,6 +176,7 @@ class VariedHandOverBananaExpert(HandOverExpert[HandOverBanana]):
     leans_deg = (-25.0, 0.0, 25.0)
     pitches_deg = (-25.0, -10.0, 5.0)
     sides_deg = (0.0,)
+    usual_pitch_deg = -10.0
 
     def axis(self, task: HandOverBanana, along: float) -> tuple[Vector, Vector]:
         """Returns a point of the banana's axis and its direction."""
@@ -211,6 +212,7 @@ class HandOverPenExpert(HandOverExpert[HandOverPen]):
     leans_deg = (-14.0, 0.0, 14.0)
     pitches_deg = (-30.0, -15.0, 0.0)
     sides_deg = (-60.0, 0.0, 60.0)
+    usual_pitch_deg = 0.0
 
     def axis(self, task: HandOverPen, along: float) -> tuple[Vector, Vector]:
         """Returns a point of the pen's axis and its direction."""

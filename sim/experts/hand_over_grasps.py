@@ -31,6 +31,10 @@ class HandOverGrasps(ScriptedExpert[HandOverT]):
         pitches_deg: Pitches of the left gripper above level.
         sides_deg: Directions around the upright item from which the left gripper comes; 0 is
             opposite the right one.
+        usual_end: 1 or -1, the end by which a plain expert takes the item, along its axis.
+        usual_lean_deg: Lean of its right gripper.
+        usual_pitch_deg: Pitch of its left gripper.
+        usual_side_deg: Direction from which its left gripper comes.
         meeting_height: Height of the item's middle when it changes hands, metres.
         release: Opening that releases the item.
         pad_ahead: Distance by which the pads reach beyond the gripper's origin, metres.
@@ -45,6 +49,10 @@ class HandOverGrasps(ScriptedExpert[HandOverT]):
     leans_deg: ClassVar[Sequence[float]]
     pitches_deg: ClassVar[Sequence[float]]
     sides_deg: ClassVar[Sequence[float]]
+    usual_end: ClassVar[int] = 1
+    usual_lean_deg: ClassVar[float] = 0.0
+    usual_pitch_deg: ClassVar[float]
+    usual_side_deg: ClassVar[float] = 0.0
     meeting_height: ClassVar[float] = 0.27
     release: ClassVar[float] = OPEN
     pad_ahead: ClassVar[float] = 0.0154
@@ -74,7 +82,7 @@ class HandOverGrasps(ScriptedExpert[HandOverT]):
         """Draws a grasp from above, or level if the item stands; None if it would point back."""
         rng = skills.rng
         T_item = skills.scene.pose(task.item)
-        sign = rng.choice((-1, 1))
+        sign = skills.option((-1, 1), self.usual_end)
         point, direction = self.axis(task, sign * rng.uniform(*self.right_along))
         outwards = T_item[:3, :3] @ point + T_item[:3, 3] - skills.scene.foot(arm)
         outwards *= (1.0, 1.0, 0.0)
@@ -82,7 +90,10 @@ class HandOverGrasps(ScriptedExpert[HandOverT]):
         stands = abs((T_item[:3, :3] @ direction)[2]) > 0.7
         best = outwards if stands else -UP
         normal = min(self.normals(task), key=lambda normal: float(T_item[:3, :3] @ normal @ best))
-        lean = np.radians(0.0 if stands else rng.choice(self.leans_deg) + rng.uniform(-4, 4))
+        lean_deg = 0.0
+        if not stands:
+            lean_deg = skills.option(self.leans_deg, self.usual_lean_deg) + rng.uniform(-4, 4)
+        lean = np.radians(lean_deg)
         forwards = np.sin(lean) * direction - np.cos(lean) * normal
         ahead = self.pad_ahead * np.cos(lean) + self.pad_half_width * abs(np.sin(lean))
         drop = ahead + OFF_TABLE - self.thickness(task)
@@ -118,9 +129,11 @@ class HandOverGrasps(ScriptedExpert[HandOverT]):
         upwards = sign * direction
         ahead = -take.T_prop_gripper[:3, 0]
         ahead = ahead - (ahead @ upwards) * upwards
-        side = rotation_about(upwards, np.radians(rng.choice(self.sides_deg)))
+        side_deg = skills.option(self.sides_deg, self.usual_side_deg)
+        side = rotation_about(upwards, np.radians(side_deg))
         ahead = side @ ahead / np.linalg.norm(ahead)
-        pitch = np.radians(rng.choice(self.pitches_deg) + rng.uniform(-4, 4))
+        pitch_deg = skills.option(self.pitches_deg, self.usual_pitch_deg) + rng.uniform(-4, 4)
+        pitch = np.radians(pitch_deg)
         forwards = np.cos(pitch) * ahead + np.sin(pitch) * upwards
         T = gripper_pose(point - SHORT * forwards, forwards, np.cross(upwards, forwards))
         return Grasp(T, self.closed, hover=rng.uniform(0.08, 0.11))

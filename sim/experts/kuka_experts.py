@@ -144,6 +144,9 @@ class KukaHandOverExpert(HandOverExpert[KukaHandOver]):
     leans_deg = (-14.0, 0.0, 14.0)
     pitches_deg = (-20.0, -8.0, 4.0)
     sides_deg = (-30.0, 0.0, 30.0)
+    usual_lean_deg = 14.0
+    usual_pitch_deg = -8.0
+    usual_side_deg = -30.0
     meeting_height = 0.58
     release = opening(0.028 + 0.045)
     pad_ahead = PAD_HALF[2]
@@ -165,7 +168,7 @@ class KukaHandOverExpert(HandOverExpert[KukaHandOver]):
         """Returns a pose of the bar along the bin, just above its floor, below the left gripper."""
         T_base_bin = skills.scene.pose(task.bin)
         skew = np.radians(skills.rng.uniform(-BAR_SKEW_DEG, BAR_SKEW_DEG))
-        skew = skew + skills.rng.choice((0.0, np.pi))
+        skew = skew + skills.option((0.0, np.pi), np.pi)
         height = task.bin.thickness + task.bar.width / 2 + BAR_ABOVE_FLOOR_M
         along = rotation_about(UP, skew) @ T_base_bin[:3, 0]
         forwards = receive.T_prop_gripper[:3, 0]

@@ -7,7 +7,7 @@ the arm at the mug stands it in the middle of the table, and the other one takes
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 
@@ -24,6 +24,12 @@ from stringline.sim.tasks.mug_task import MugOnPlate, gap
 DEPTH_M = 0.013  # Depth of the pads' middle below the rim.
 OPENING = 0.5  # Opening of the gripper around the wall: the inner finger has to fit into the mug.
 FREE_OF_HANDLE = np.radians(36.0)
+ANGLES = np.linspace(FREE_OF_HANDLE, 2 * np.pi - FREE_OF_HANDLE, 18)
+# Direction of the wall that a plain expert takes, in the base frame: away from the operator. It is
+# in reach wherever one arm reaches both mug and plate; the wall in front is not.
+BACK = np.pi / 2
+# Distances from that wall, along the rim, of those that it takes where it is out of reach.
+BESIDE_BACK = np.radians([sign * step for step in range(0, 121, 10) for sign in (1, -1)][1:])
 TILTS_DEG = (0.0, 15.0, 30.0)
 LYING_TILTS_DEG = (25.0, 35.0, 45.0)
 LIFT_M = 0.1
@@ -65,11 +71,15 @@ class MugOnPlateExpert(ScriptedExpert[MugOnPlate]):
         yield from skills.go_home(*ARMS)
 
 
-def wall_grasps(mug: Mug, tilts_deg: Iterable[float]) -> list[Grasp]:
-    """Returns grasps of a mug's wall, clear of its handle, leaning along the wall by the tilts."""
+def wall_grasps(
+    mug: Mug, tilts_deg: Iterable[float], angles: Iterable[float] = ANGLES
+) -> list[Grasp]:
+    """Returns grasps of a mug's wall, clear of its handle, leaning along the wall by the tilts.
+
+    Angles about the mug's axis are in rad; the handle is at 0.
+    """
     grasps = []
     middle = mug.radius - mug.thickness / 2
-    angles = np.linspace(FREE_OF_HANDLE, 2 * np.pi - FREE_OF_HANDLE, 18)
     for angle, tilt in product(angles, np.radians(list(tilts_deg))):
         outwards = np.array([np.cos(angle), np.sin(angle), 0.0])
         for along in (np.cross(UP, outwards), -np.cross(UP, outwards)):
@@ -80,6 +90,19 @@ def wall_grasps(mug: Mug, tilts_deg: Iterable[float]) -> list[Grasp]:
             T_mug_gripper = gripper_pose(point, forwards, outwards)
             grasps.append(Grasp(T_mug_gripper, closed=0.0, opening=OPENING))
     return both_ways(grasps)
+
+
+def back_wall_angles(T_base_mug: Matrix) -> list[float]:
+    """Returns angles about a standing mug's axis, rad, clear of its handle, the rearmost first.
+
+    They follow the pose of the mug, except where its handle points away from the operator: there
+    the side of the handle changes.
+    """
+    yaw = np.arctan2(T_base_mug[1, 0], T_base_mug[0, 0])
+    rearmost = np.clip((BACK - yaw) % (2 * np.pi), FREE_OF_HANDLE, 2 * np.pi - FREE_OF_HANDLE)
+    angles = rearmost + BESIDE_BACK
+    free = (angles > FREE_OF_HANDLE - 1e-9) & (angles < 2 * np.pi - FREE_OF_HANDLE + 1e-9)
+    return [float(angle) for angle in angles[free]]
 
 
 def _plan(task: MugOnPlate, skills: Skills) -> _Way:
@@ -147,12 +170,7 @@ def _find(
 ) -> _Way | None:
     """Draws a reachable way for an arm to bring the mug from a pose to a spot (3,), or None."""
     stands = T_base_mug[2, 2] > 0.9
-    grasps = [
-        grasp
-        for grasp in wall_grasps(task.mug, TILTS_DEG if stands else LYING_TILTS_DEG)
-        if _natural(arm, T_base_mug @ grasp.T_prop_gripper, skills.scene.table)
-    ]
-    for grasp in skills.ordered_grasps(arm, T_base_mug, grasps)[:TRIED]:
+    for grasp in islice(_grasps(task, skills, arm, T_base_mug, stands=stands), TRIED):
         T_goal = _turned(arm, T_base_mug, spot, skills.rng, stands=stands)
         take = T_base_mug @ grasp.T_prop_gripper
         leave = T_goal @ grasp.T_prop_gripper
@@ -163,6 +181,24 @@ def _find(
         if skills.in_reach(arm, *taking, *leaving):
             return _Way(arm, grasp, T_goal)
     return None
+
+
+def _grasps(
+    task: MugOnPlate, skills: Skills, arm: str, T_base_mug: Matrix, *, stands: bool
+) -> Iterator[Grasp]:
+    """Yields the grasps of the mug in the order in which they are tried."""
+
+    def natural(angles: Iterable[float], tilts_deg: Iterable[float]) -> list[Grasp]:
+        grasps = wall_grasps(task.mug, tilts_deg, angles)
+        ground = skills.scene.table
+        return [one for one in grasps if _natural(arm, T_base_mug @ one.T_prop_gripper, ground)]
+
+    if skills.varied or not stands:
+        grasps = natural(ANGLES, TILTS_DEG if stands else LYING_TILTS_DEG)
+        yield from skills.ordered_grasps(arm, T_base_mug, grasps)
+        return
+    for angle, tilt in product(back_wall_angles(T_base_mug), TILTS_DEG):
+        yield from skills.ordered_grasps(arm, T_base_mug, natural((angle,), (tilt,)))[:1]
 
 
 def _turned(

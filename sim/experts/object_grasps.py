@@ -27,10 +27,20 @@ def opening(gap: float) -> float:
     return float(np.clip(gap / GAP_M, 0.0, 1.0))
 
 
-def object_grasps(item: Graspable, T_base_item: Matrix, table: float, foot: Vector) -> list[Grasp]:
+# Cost of a grasp's distance from the object's middle, rad/m, beside the turn of the gripper: of the
+# ends of an object, which need the same turn, each would be as good.
+OFF_CENTRE = 20.0
+UPRIGHT = 0.99  # Cosine of the tilt up to which a round object stands.
+
+
+def object_grasps(
+    item: Graspable, T_base_item: Matrix, table: float, foot: Vector, *, varied: bool = True
+) -> list[Grasp]:
     """Returns the grasps of an object at a pose (4, 4) on a table at a height, metres.
 
-    The camera on the hand points away from the arm's foot (3,), metres.
+    The camera on the hand points away from the arm's foot (3,), metres. Pads close on a standing
+    round object in directions that turn with it if `varied`, and otherwise in the same ones
+    whatever its yaw, which no image shows.
     """
     found = []
     top = item.highest(T_base_item)
@@ -38,6 +48,8 @@ def object_grasps(item: Graspable, T_base_item: Matrix, table: float, foot: Vect
         if not hold.is_level(T_base_item[:3, :3]):
             continue
         across = T_base_item[:3, :3] @ hold.across
+        if hold.around and not varied and T_base_item[2, 2] > UPRIGHT:
+            across = hold.across
         point = T_base_item[:3, :3] @ hold.point + T_base_item[:3, 3]
         for T_base_gripper in _from_above(point, across * (1.0, 1.0, 0.0), top, table):
             if natural(T_base_gripper, foot):
@@ -66,9 +78,14 @@ def take(skills: Skills, item: Graspable, lift: float) -> Iterator[Vector]:
         for arm in scene.task.embodiment.arms
     }
     for arm in sorted(away, key=away.__getitem__):
-        grasp = skills.choose(
-            arm, item, object_grasps(item, T_base_item, scene.table, scene.foot(arm))
-        )
+        foot = scene.foot(arm)
+        grasps = object_grasps(item, T_base_item, scene.table, foot, varied=skills.varied)
+
+        def off_centre(T_base_gripper: Matrix) -> float:
+            away = T_base_gripper[:2, 3] - T_base_item[:2, 3]
+            return OFF_CENTRE * float(np.linalg.norm(away))
+
+        grasp = skills.choose(arm, item, grasps, off_centre)
         if grasp is not None:
             yield from skills.pick(arm, item, [grasp], lift=lift, attempts=1)
             return

@@ -24,6 +24,8 @@ RETURNING = 0.2  # From the command to the measured joints, after a missed grasp
 # Metres and radians by which a gripper may miss the grasp; beyond, it backs off and tries again.
 MISS = (0.015, 0.25)
 FURTHER_APPROACHES = 2
+# Attempts in which a plain expert keeps to its usual options.
+USUAL_ATTEMPTS = 40
 
 Done = Generator[Vector, None, bool]
 ItemT = TypeVar("ItemT")
@@ -59,6 +61,7 @@ class Skills:
         self.pace = pace
         self.varied = varied
         self._kinematics = kinematics
+        self._attempt = 0
 
     def with_motion(self, motion: Motion) -> "Skills":
         """Returns these skills with another planner, as for one of two arms that move at once."""
@@ -99,6 +102,7 @@ class Skills:
 
     def attempt(self, number: int) -> None:
         """Begins the draws of an attempt, which are the same in all episodes unless they vary."""
+        self._attempt = number
         if not self.varied:
             self.rng = PlainDraws(number)
 
@@ -108,15 +112,36 @@ class Skills:
             return sorted(items, key=cost)
         return [items[int(index)] for index in self.rng.permutation(len(items))]
 
-    def ordered_grasps(self, arm: str, T_base_prop: Matrix, grasps: Sequence[Grasp]) -> list[Grasp]:
-        """Returns grasps in a random order, or by their `turn`, the smallest first."""
-        return self.ordered(grasps, lambda one: self.turn(arm, T_base_prop @ one.T_prop_gripper))
+    def ordered_grasps(
+        self,
+        arm: str,
+        T_base_prop: Matrix,
+        grasps: Sequence[Grasp],
+        cost: Callable[[Matrix], float] = lambda _: 0.0,
+    ) -> list[Grasp]:
+        """Returns grasps in a random order, or by their `turn`, the smallest first.
+
+        `cost`, rad, of a gripper's pose (4, 4) in the base frame is added to the turn. It decides
+        between grasps of equal turns, where otherwise rounding would.
+        """
+
+        def total(grasp: Grasp) -> float:
+            at = T_base_prop @ grasp.T_prop_gripper
+            return self.turn(arm, at) + cost(at)
+
+        return self.ordered(grasps, total)
 
     def one_of(self, items: Sequence[ItemT], cost: Callable[[ItemT], float]) -> ItemT:
         """Returns a random item, or the one of the lowest cost."""
         if not self.varied:
             return min(items, key=cost)
         return items[int(self.rng.integers(len(items)))]
+
+    def option(self, options: Sequence[float], usual: float) -> float:
+        """Returns a random option, or the usual one unless many attempts with it have failed."""
+        if not self.varied and self._attempt < USUAL_ATTEMPTS:
+            return usual
+        return float(self.rng.choice(options))
 
     def unit(self, *shape: int) -> Vector:
         """Returns random numbers from 0 to 1, or the same ones in every episode."""
@@ -130,10 +155,16 @@ class Skills:
         cosine = (np.trace(home[:3, :3].T @ T_base_gripper[:3, :3]) - 1) / 2
         return float(np.arccos(np.clip(cosine, -1.0, 1.0)))
 
-    def choose(self, arm: str, prop: Prop, grasps: Sequence[Grasp]) -> Grasp | None:
-        """Chooses a grasp that is in reach with the way to it, or returns None."""
+    def choose(
+        self,
+        arm: str,
+        prop: Prop,
+        grasps: Sequence[Grasp],
+        cost: Callable[[Matrix], float] = lambda _: 0.0,
+    ) -> Grasp | None:
+        """Chooses a grasp in reach with the way to it, or returns None; see `ordered_grasps`."""
         T_base_prop = self.scene.pose(prop)
-        for grasp in self.ordered_grasps(arm, T_base_prop, grasps):
+        for grasp in self.ordered_grasps(arm, T_base_prop, grasps, cost):
             at = T_base_prop @ grasp.T_prop_gripper
             if self.in_reach(arm, backed(at, grasp.hover), at):
                 return grasp

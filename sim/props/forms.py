@@ -80,11 +80,13 @@ class Hold:
         point: (3,), middle between the pads.
         across: (3,), unit vector of the direction in which they close.
         width: Distance between the closed pads.
+        around: Whether the pads can close in any direction at right angles to the form's z axis.
     """
 
     point: Vector
     across: Vector
     width: float
+    around: bool = False
 
     def is_level(self, turn: Matrix = UPRIGHT) -> bool:
         """Returns whether the pads close nearly horizontally on a form with a rotation (3, 3)."""
@@ -244,7 +246,8 @@ def faces(size: Sequence[float]) -> Iterable[Hold]:
 def rounds(point: ArrayLike, radius: float, angles: ArrayLike = AROUND) -> Iterable[Hold]:
     """Yields grasps of a round part from its sides."""
     for angle in np.asarray(angles, float):
-        yield Hold(np.asarray(point, float), rotation_about(Z, angle) @ X, 2 * radius)
+        across = rotation_about(Z, angle) @ X
+        yield Hold(np.asarray(point, float), across, 2 * radius, around=True)
 
 
 def _around_bar(

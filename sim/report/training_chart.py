@@ -12,6 +12,7 @@ from stringline.sim.report.charts import ACCENT, SECOND, TEXT, grouped, reach_of
 from stringline.sim.statistics.intervals import Rate
 
 MILLIMETRES = "_mm"
+BASELINES = ("_hold", "_linear")
 
 
 def training_chart(
@@ -25,7 +26,7 @@ def training_chart(
     Args:
         losses: (step, loss); many values are averaged in groups.
         probes: (step, metrics by name): millimetres where the name ends in `_mm`, else shares of at
-            most 1.
+            most 1; of errors of actions, `<name>/<action>`, those of the first and the last action.
         validations: (step, loss on held-out episodes), drawn beside the training loss.
         successes: (step, success rate in simulation), drawn with their intervals.
     """
@@ -35,6 +36,7 @@ def training_chart(
     panels += [
         partial(_draw_probes, probes=probes, names=names) for names in _by_unit(probes) if names
     ]
+    panels += [partial(_draw_errors, probes=probes, name=name) for name in _groups(probes)]
     panels += [partial(_draw_successes, successes=successes)] if successes else []
     figure = Figure(figsize=(5.2, 0.8 + 1.5 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
@@ -67,7 +69,7 @@ def _draw_losses(
 
 def _by_unit(probes: Sequence[tuple[int, Mapping[str, float]]]) -> tuple[list[str], list[str]]:
     """Returns the names of shares and of lengths."""
-    names = list(dict.fromkeys(name for _, found in probes for name in found))
+    names = list(dict.fromkeys(name for _, found in probes for name in found if "/" not in name))
     lengths = [name for name in names if name.endswith(MILLIMETRES)]
     return [name for name in names if name not in lengths], lengths
 
@@ -93,6 +95,33 @@ def _draw_probes(
     else:
         axes.set_ylim(max(min(0.0, *values), -1.0) - 0.03, 1.03)
         axes.set_ylabel(", ".join(names))
+
+
+def _groups(probes: Sequence[tuple[int, Mapping[str, float]]]) -> list[str]:
+    """Returns the errors of actions, without those of the baselines."""
+    groups = dict.fromkeys(
+        name.partition("/")[0] for _, found in probes for name in found if "/" in name
+    )
+    return [name for name in groups if not name.endswith(BASELINES)]
+
+
+def _draw_errors(
+    axes: Axes, *, probes: Sequence[tuple[int, Mapping[str, float]]], name: str
+) -> None:
+    """Draws the errors of the first and the last action, and the baselines at the first."""
+    for entry, colour in (("1", ACCENT), ("last", SECOND)):
+        key = f"{name}/{entry}"
+        points = [(step, found[key]) for step, found in probes if key in found]
+        if points:
+            label = "first action" if entry == "1" else "last action"
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, label=label)
+    for baseline, dashes in zip(BASELINES, ("--", ":"), strict=True):
+        value = probes[-1][1].get(f"{name}{baseline}/1")
+        if value is not None:
+            axes.axhline(value, color=TEXT, linestyle=dashes, label=f"first, {baseline[1:]}")
+    axes.set_ylim(bottom=0.0)
+    axes.set_ylabel(name.replace("_", ", "))
+    axes.legend(frameon=False, labelcolor=TEXT, loc="upper right", fontsize="small")
 
 
 def _draw_successes(axes: Axes, *, successes: Sequence[tuple[int, Rate]]) -> None:

@@ -92,8 +92,8 @@ class GatheringTask(GoalTask):
     def inside(self, physics: mjcf.Physics, item: Solid) -> bool:
         """Returns by geometry alone whether an object is inside the container on the table."""
         container = self.container.prop
-        place = item.prop.get_pose(physics)[0]
-        there = container.get_pose(physics)[0]
+        place = self.position(physics, item.prop)
+        there = self.position(physics, container)
         if np.hypot(*(place - there)[:2]) > container.reach:
             return False  # The common case, found at little cost.
         T_base_container = self.pose(physics, container)

@@ -13,8 +13,16 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
+from stringline.policies.action_spaces.space import ContractActions
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
-from stringline.policies.checkpoints.load import add_action_statistics
+from stringline.policies.algorithms.posture import ChunkRemainder
+from stringline.policies.checkpoints.load import (
+    add_action_statistics,
+    fit_posture,
+    fit_remainder,
+)
+from stringline.policies.probes.motion import linear_motion
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.training.run_directory import begun_episodes
 from stringline.sim.training.run_episodes import check_kept, describe_change
@@ -111,8 +119,31 @@ class TrainingData:
         """
         episodes = self._episodes(self.training)
         found = Statistics.of_episodes(episodes, others=self._episodes(self.held_out))
-        slots = [each for each, names in zip(self.slots, self.training, strict=True) for _ in names]
+        slots = self._slots_of_episodes()
         return add_action_statistics(found, model, self.contract, episodes, slots)
+
+    def fit(self, policy: ChunkPolicy) -> None:
+        """Fits the linear part of the chunks of a policy, if it has one, to the training episodes.
+
+        As for the statistics, every window counts once, for any weights of the stores.
+        """
+        fit_posture(policy, self._episodes(self.training), self._slots_of_episodes())
+
+    def linear_motion(self, policy: ChunkPolicy) -> ChunkRemainder | None:
+        """Returns a linear map of joints and velocities to actions, fitted to the training windows.
+
+        None: the data have no joints.
+        """
+        linear = linear_motion(policy)
+        if linear is not None:
+            space = ContractActions(contract=policy.contract)
+            slots = self._slots_of_episodes()
+            fit_remainder(linear, policy, space, self._episodes(self.training), slots)
+        return linear
+
+    def _slots_of_episodes(self) -> list[Mapping[str, str]]:
+        """Returns the camera in each slot of each training episode."""
+        return [each for each, names in zip(self.slots, self.training, strict=True) for _ in names]
 
     def windows_for(
         self,

@@ -142,6 +142,7 @@ def test_settings_in_python_equal_those_of_the_configuration(
         depth_input=ColourOnly(),
         dim=32,
         depth=2,
+        joints="condition",
         joint_dropout=0.5,
     )
     settings = DiffusionSettings(

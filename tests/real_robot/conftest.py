@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -46,6 +46,8 @@ def waiting_emulator(tmp_path: Path) -> Iterator[Emulator]:
 class Rig(DeviceRig):
     """That of an ALOHA."""
 
+    DRIVER: ClassVar[type[AlohaDriver]] = AlohaDriver
+
     def __init__(
         self,
         emulator: Emulator,
@@ -57,7 +59,7 @@ class Rig(DeviceRig):
         answer_timeout_s: float = 0.2,
     ) -> None:
         self._folder = folder
-        self.driver = AlohaDriver(
+        self.driver = self.DRIVER(
             ports or emulator.ports,
             bus_watchdog_s=bus_watchdog_s,
             answer_timeout_s=answer_timeout_s,

@@ -25,8 +25,8 @@ def state(position: Vector = ALOHA.home, **changes: object) -> ArmState:
     calm = ArmState(
         0.0,
         position,
-        0 * position,
-        0 * position,
+        np.zeros_like(position),
+        np.zeros_like(position),
         np.zeros(18, np.uint8),
         np.zeros(18, np.int32),
         np.zeros(2, np.bool_),

@@ -130,6 +130,18 @@ def without_kept_goals() -> None:
     BringUp.prepare = anew  # type: ignore[method-assign]
 
 
+def without_kept_grips() -> None:
+    """Moves the goals of grippers to which another program gave torque."""
+    prepare = BringUp.prepare
+
+    def measured(self: BringUp, *, led: bool) -> None:
+        prepare(self, led=led)
+        if not led:
+            self._goals[self.arm.masters[-1].ident] = int(self.arm.ticks[-1])
+
+    BringUp.prepare = measured  # type: ignore[method-assign]
+
+
 def without_age() -> None:
     """Stamps the state of a silent arm as new."""
     read = ArmPair.read
@@ -252,6 +264,7 @@ def servo_mutants() -> dict[str, Callable[[], None]]:
     )
     found["marks"] = without_marks
     found["goals of joints with torque"] = without_kept_goals
+    found["goals of grippers with torque"] = without_kept_grips
     found["shortest watchdog"] = with_watchdog_rounded_down
     found["reading only"] = without_reading_only
     found["silent servos"] = without_misses

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,8 +99,8 @@ class AlohaDriver:
 
         All that servos forget without power is set and read back, and goals are compared with
         positions that the list of watched registers takes no part in; see `BringUp`. Joints that
-        this program has given torque, and that still have it, keep their goals: they do not move,
-        and grippers do not let go.
+        this program has given torque, and that still have it, keep their goals: they do not move.
+        A gripper that has torque, also from another program, keeps its goal and so what it holds.
 
         Raises:
             RobotNotReadyError: A servo is silent, in error, outside its range, or refuses; or it
@@ -159,13 +160,16 @@ class AlohaDriver:
 
     def read(self, clock: Callable[[], float]) -> ArmState:
         """Reads both arms at once and returns the last known state; `clock` stamps the end."""
-        return self._pair.read(clock, torque_expected=self._torque)
+        state = self._pair.read(clock, torque_expected=self._torque)
+        grips = [arm.grip for arm in self._arms if arm.grip is not None]
+        return replace(state, gripper_goals=np.array(grips)) if self._torque else state
 
-    def write(self, command: SafeCommand) -> None:
+    def write(self, command: SafeCommand) -> NDArray[np.bool_]:
         """Sends targets to each arm whose port is open, unless the driver only reads."""
         position = checked(command).position
+        sent = np.full(len(self._arms), self._read_only)
         if self._read_only:
-            return
+            return sent
         for index, (arm, target) in enumerate(
             zip(self._arms, np.split(position, len(self._arms)), strict=True)
         ):
@@ -174,8 +178,10 @@ class AlohaDriver:
             try:
                 arm.bus.send(arm.goal_packet(target))
                 self._writes[index] += 1
+                sent[index] = True
             except LinkLostError as error:
                 log.error("%s.", error.strerror)
+        return sent
 
     def disarm(self) -> None:
         """Turns the torque of both arms off: they fall unless they are supported.

@@ -6,8 +6,8 @@ set. So nothing in RAM is trusted because it was set before. The order is:
 
 1. `prepare` sets the list, the profiles and the values that the servo had when it was connected,
    and measures by the registers themselves instead of by the list.
-2. `set_goals` makes the measured position the goal of each joint without torque. The others keep
-   theirs.
+2. `set_goals` makes the measured position the goal of each joint without torque, and of hinges to
+   which another program gave theirs. The others keep their goals: grippers with torque hold on.
 3. `differences` compares everything with what the servos now answer.
 4. `turn_on` turns the torque on *through the list*. A servo that has lost it since then keeps its
    torque off, since the same write then changes nothing but a byte of data.
@@ -129,14 +129,15 @@ class BringUp:
         """Sets everything but goals and torque, and measures.
 
         Args:
-            led: Whether goals of joints with torque are this program's, and are kept.
+            led: Whether goals of joints with torque are this program's, and are kept. Those of
+                grippers with torque are kept in any case: others would drop what they hold.
 
         Raises:
             ValueError: A servo refuses, or does not answer.
         """
         self.watch()
         for servo in self.arm.masters:
-            for register, value in (ALWAYS | self._kept[servo.ident]).items():
+            for register, value in {**ALWAYS, **self._kept[servo.ident]}.items():
                 self.arm.bus.write_register(servo.ident, register, value)
         if silent := self.arm.measure(self._patience_s):
             raise ValueError(silent[0])
@@ -144,7 +145,8 @@ class BringUp:
         holds = {
             servo.ident
             for servo in self.arm.servos
-            if led and _value(images[servo.ident], table.TORQUE_ENABLE)
+            if (led or servo.joint == "gripper")
+            and _value(images[servo.ident], table.TORQUE_ENABLE)
         }
         self._without_torque = {
             servo.master or servo.ident for servo in self.arm.servos if servo.ident not in holds
@@ -159,7 +161,7 @@ class BringUp:
         }
 
     def set_goals(self) -> None:
-        """Sends the goals: the measured position of each joint without torque, or the kept one."""
+        """Sends the goals: the measured position of each joint, or the goal that it keeps."""
         self.arm.bus.send(self.arm.goals(list(self._goals.values())))
 
     def differences(self) -> list[str]:
@@ -189,7 +191,7 @@ class BringUp:
                 f"moves, by {abs(present - still) * table.TICK_RAD:.3f} rad. Hold the arm still."
             )
         expected = {table.BUS_WATCHDOG: 0, table.STATUS_RETURN_LEVEL: table.ANSWERS_ALL}
-        expected |= ALWAYS | self._kept[master]
+        expected |= {**ALWAYS, **self._kept[master]}
         for register, value in expected.items():
             if (got := _value(image, register)) != value:
                 found.append(

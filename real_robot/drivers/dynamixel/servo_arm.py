@@ -58,6 +58,9 @@ class DynamixelArm:
         upper: (K,) upper joint limits.
         gripper_newton_per_ampere: Force at the pads per motor current.
         passive: Whether it is only read, so that modes and limits of its motors do not matter.
+
+    Attributes:
+        grip: Opening of the last goal of the gripper; None before the first goal.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class DynamixelArm:
         self.errors: NDArray[np.uint16] = np.zeros(len(self.servos), dtype=np.uint16)
         self.misses: NDArray[np.int32] = np.zeros(len(self.servos), dtype=np.int32)
         self.temperatures: NDArray[np.uint8] = np.zeros(len(self.servos), dtype=np.uint8)
+        self.grip: float | None = None
 
     @property
     def idents(self) -> tuple[int, ...]:
@@ -320,10 +324,13 @@ class DynamixelArm:
         """Returns the sync write of targets (K,) in units of the contract."""
         angle = position.copy()
         angle[-1] = self._gripper.angle(position[-1])
-        return self.goals([table.ticks_of_angle(float(value)) for value in angle])
+        packet = self.goals([table.ticks_of_angle(float(value)) for value in angle])
+        self.grip = float(position[-1])  # As commanded, not rounded to ticks.
+        return packet
 
     def goals(self, ticks: Sequence[int]) -> bytes:
         """Returns the sync write of goals (K,) in ticks."""
+        self.grip = float(self._gripper.opening(table.angle_of_ticks(ticks[-1])))
         register = table.GOAL_POSITION
         values = {
             servo.ident: register.pack(tick)

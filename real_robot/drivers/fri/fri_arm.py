@@ -237,28 +237,29 @@ class FriArm(KukaArm):
             f"{message.tracking:.2f}): it gives way when pushed."
         )
 
-    def offer(self, position: Vector, opening: float) -> None:
+    def offer(self, position: Vector, opening: float) -> bool:
         """Takes the filter's command of this cycle, (7,) rad and an opening.
 
-        A command far from the last one is refused.
+        A command far from the last one is refused. Returns whether it was taken.
         """
         if self._read_only or not _active(self.message) or not self.accepts:
-            return
+            return False
         if not self._is_near(position):
-            return
+            return False
         self._last = position.copy()
         if self._own_clock:
             self._playback.give(self._last)
         self.gripper.command(opening)
+        return True
 
-    def answer(self) -> None:
-        """Answers the newest message, if that is due."""
+    def answer(self) -> bool:
+        """Answers the newest message, if that is due; returns whether an answer was sent."""
         if not self.pending or self.message is None:
-            return
+            return False
         self.pending = False
         self._unanswered = 0
         if self.message.session is SessionState.IDLE:
-            return
+            return False
         active = _active(self.message)
         position = self._idle_position()
         if active:
@@ -268,10 +269,12 @@ class FriArm(KukaArm):
             self.gripper.outputs() if may_write and isinstance(self.gripper, OutputGripper) else ()
         )
         command = Command(self.sent, self.message.sequence, position, outputs)
-        if self.link.send(command.to_bytes(self._version)):
-            if position:
-                self._answers.note(self.sent, self.message.sequence, np.array(position))
-            self.sent = (self.sent + 1) % (1 << 32)
+        if not self.link.send(command.to_bytes(self._version)):
+            return False
+        if position:
+            self._answers.note(self.sent, self.message.sequence, np.array(position))
+        self.sent = (self.sent + 1) % (1 << 32)
+        return True
 
     def _play(self) -> Vector:
         """Advances along the path of the commands; if it ends in motion, they begin there."""

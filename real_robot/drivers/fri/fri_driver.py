@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from ctypes import c_double
 from typing import Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.driver_interface.controller_input import ControllerInput
 from stringline.real_robot.driver_interface.driver import BusListener
@@ -160,12 +163,16 @@ class FriDriver(KukaDriver):
         self._deadline = deadline
         return deadline
 
-    def write(self, command: SafeCommand) -> None:
+    def write(self, command: SafeCommand) -> NDArray[np.bool_]:
         """Answers the arms that share the clock; the others are answered in their own cycles."""
-        for arm, target in zip(self._arms, self._targets(command), strict=True):
+        taken = [
             arm.offer(target[:JOINTS], float(target[JOINTS]))
-        for arm in self._arms if self._together else self._arms[:1]:
-            arm.answer()
+            for arm, target in zip(self._arms, self._targets(command), strict=True)
+        ]
+        for place, arm in enumerate(self._arms):
+            if place == 0 or self._together:
+                taken[place] &= arm.answer()
+        return np.array(taken) | self._read_only
 
     def disarm(self) -> None:
         """Does nothing: controllers without answers end the motion and hold their arms."""

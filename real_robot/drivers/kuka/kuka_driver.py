@@ -254,8 +254,10 @@ class KukaDriver(ABC):
         self._answer(clocking=False)
         while not all(one.pending for one in clocking) and self._wait(deadline):
             self._answer(clocking=False)
-        if any(one.fresh or one.pending for one in self._controllers):
-            self._time = clock()
+        now = clock()
+        fresh = any(one.fresh or one.pending for one in self._controllers)
+        # Simulated clocks may be set back.
+        self._time = now if fresh else min(self._time, now)
         for one in self._controllers:
             one.misses = 0 if one.fresh or one.pending else one.misses + 1
             one.fresh = False

@@ -3,10 +3,17 @@
 The program ends itself, and so the motion of its arms, if it receives a command within a quarter of
 a second after its start. So no command is sent before its messages have arrived for longer than
 that, or after they have ceased.
+
+It passes the newest command on at each step, so an arm whose command is lost or late stands for
+that step, and the next one would be a jump. So each command must come back from the group at once,
+as all members receive it. And once the controller reports that it lacks a command, nothing is sent
+until all have arrived that may still be on their way; then commands begin, at rest, at the position
+that the controller reports.
 """
 
 import math
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -30,6 +37,31 @@ _PERIOD_TOLERANCE = 0.2
 _STANDS_AFTER = 1.5  # Periods between the steps that two commands answer.
 # Share of a period after a step at which a command would be too late for the next step.
 _TOO_LATE = 0.8
+# Commands that may be on their way have arrived after that time in which the controller's own
+# command has not changed.
+_QUIET_S = 0.05
+# So many lost or late commands within that time are a fault.
+_MOST_LOST = 3
+_LOST_WITHIN_US = 1_000_000
+
+
+class Settling:
+    """The time until commands that were sent have arrived, or are lost.
+
+    Args:
+        steps: Steps in which the controllers' own command must not have changed.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._needed = self._left = steps
+        self._commanded: Vector | None = None
+
+    def step(self, commanded: Vector) -> bool:
+        """Takes what the controllers command at a step; returns whether all is quiet."""
+        changed = self._commanded is None or not np.array_equal(commanded, self._commanded)
+        self._left = self._needed if changed else self._left - 1
+        self._commanded = commanded
+        return self._left <= 0
 
 
 class DrakeProgram:
@@ -51,6 +83,7 @@ class DrakeProgram:
         fresh: Whether it has made one since the last read; the driver resets it.
         misses: Consecutive reads without a step; the driver counts them.
         foreigner: Source of commands of another program, or None.
+        heard: Whether the last command has come back from the group; always in lock-step.
     """
 
     def __init__(
@@ -75,6 +108,14 @@ class DrakeProgram:
         self._commanded_at = -math.inf
         self._answered_us: int | None = None
         self._stepped_us = 0
+        self._arrived_s = self._answered_s = 0.0
+        self._steps = 0  # Since the last command.
+        self._unbroken = False
+        self._settling: Settling | None = None
+        self._lost_at: deque[int] = deque(maxlen=_MOST_LOST)
+        self._message = b""
+        self._awaited = 0
+        self.heard = True
         self.status: IiwaStatus | None = None
         self.pending = self.fresh = False
         self.misses = 0
@@ -86,13 +127,24 @@ class DrakeProgram:
         if message.channel == self.channels.status:
             self._take_status(message)
         elif message.channel == self.channels.telemetry:
-            unknown = self.inbox.shift_us is None
-            self.inbox.take_telemetry(message)
-            if unknown and self._arrivals is not None:
-                self._arrivals.clear()  # The times before were those of the host.
-        elif message.channel == self.channels.command and message.source != self.link.own:
+            self._take_telemetry(message)
+        elif message.channel != self.channels.command:
+            return
+        elif message.source == self.link.own:
+            self.heard |= (message.sequence - self._awaited) % (1 << 32) < 1 << 31
+        else:
             self.foreigner = message.source
             self._foreign_at = self._utime
+
+    def _take_telemetry(self, message: LcmMessage) -> None:
+        unknown = self.inbox.step_us is None
+        self.inbox.take_telemetry(message)
+        if self.inbox.step_us is None or self._arrivals is None:
+            return
+        if unknown:
+            self._arrivals.clear()  # The times before were those of the host.
+        self._stepped_us = self.inbox.step_us
+        self._arrivals.note(self._stepped_us, time.monotonic())
 
     @property
     def _utime(self) -> int:
@@ -105,13 +157,10 @@ class DrakeProgram:
             return
         first = self.status is None
         self.status = status
+        self._arrived_s = time.monotonic()
+        self._unbroken &= not self.inbox.skipped
         if self._arrivals is not None and status.utime != UNKNOWN_TIME:
-            if self._silent:
-                self._arrivals.clear()  # The program may be another one.
-            # The program's estimate of the difference of two clocks follows each delay of its host
-            # for hundreds of steps, and its times follow the estimate; the controller's do not.
-            self._stepped_us = status.utime - (self.inbox.shift_us or 0)
-            self._arrivals.note(self._stepped_us, time.monotonic())
+            self._note_age(self._arrivals, status)
         for arm, report in zip(self.arms, status.arms, strict=True):
             arm.take(report)
             if self._silent:
@@ -120,8 +169,53 @@ class DrakeProgram:
                 arm.let_go()
         # Until its clock is synchronised, each message of the program counts as a step.
         if first or status.utime != last or status.utime == UNKNOWN_TIME:
+            self._look_for_commands(status.utime - last)
             self.fresh = True
             self.pending |= not self._too_soon
+
+    def _note_age(self, arrivals: ArrivalClock, status: IiwaStatus) -> None:
+        """Notes the time of the step that a status tells.
+
+        The program's estimate of the difference of two clocks follows each delay and each setting
+        of its host's clock for hundreds of steps, and the times of its statuses follow the
+        estimate. Those of the controller do not; they come just after each status.
+        """
+        if self._silent:
+            arrivals.clear()  # The program may be another one.
+        if self.inbox.step_us is None:
+            self._stepped_us = status.utime
+            arrivals.note(self._stepped_us, self._arrived_s)
+        else:
+            self._stepped_us = self.inbox.step_us + round(1e6 * self._period_s)
+
+    def _look_for_commands(self, gap_us: int) -> None:
+        """Looks, at a step, for commands that the controllers should have got and have not."""
+        steps = 1 if self._unbroken else max(1, round(1e-6 * gap_us / self._period_s))
+        self._steps += steps
+        if self._settling is None and any([arm.lacks_commands(steps) for arm in self.arms]):
+            self._settle(Interlock.IGNORED)
+        settling = self._settling
+        if settling is None:
+            return
+        if settling.step(np.concatenate([arm.anchor for arm in self.arms])):
+            self._settling = None
+            return
+        for arm in self.arms:
+            arm.let_go()
+            arm.notice(Interlock.MISSED)
+
+    def _settle(self, event: Interlock) -> None:
+        """Sends nothing until all commands have arrived; `event`: if that happens too often."""
+        for arm in self.arms:
+            arm.let_go()
+            arm.notice(Interlock.MISSED)
+        self._settling = Settling(max(2, math.ceil(_QUIET_S / self._period_s)))
+        self._lost_at.append(self._utime)
+        often = len(self._lost_at) == _MOST_LOST
+        if often and self._utime - self._lost_at[0] < _LOST_WITHIN_US:
+            for arm in self.arms:
+                arm.notice(event)
+            self._lost_at.clear()
 
     @property
     def _too_soon(self) -> bool:
@@ -156,10 +250,20 @@ class DrakeProgram:
 
     @property
     def stands(self) -> bool:
-        """Whether steps were made without a new command, so that its arms stand at the last."""
+        """Whether steps were made without a new command, so that its arms stand at the last.
+
+        A clock that was set makes no gap: no message is missing, and the step came in time.
+        """
         if self._answered_us is None:
             return False
-        return self._utime - self._answered_us > _STANDS_AFTER * 1e6 * self._period_s
+        longest_s = _STANDS_AFTER * self._period_s
+        gap = self._utime - self._answered_us > 1e6 * longest_s
+        if self._arrivals is None:
+            return gap
+        late = self._arrived_s - self._answered_s > longest_s
+        if not self._unbroken:
+            return gap or late
+        return self._steps > 1 or (gap and late)
 
     @property
     def ready(self) -> bool:
@@ -208,19 +312,34 @@ class DrakeProgram:
             arm.report and arm.report.spoken for arm in self.arms
         ):
             return []  # The row of an arm that never sent a message is unknown.
-        if self._too_late:
+        if self._too_late or self._settling is not None:
             return []
         accepted = [arm.name for arm in self.arms if arm.offer(positions[arm.name])]
         # The program expects a row for each arm: one without a command gets its own position.
         row = np.concatenate([arm.anchor for arm in self.arms])
-        message = IIWA_COMMAND.encode({"utime": self._utime, "joint_position": row.tolist()})
-        if not self.link.publish(self.channels.command, message):
+        self._message = IIWA_COMMAND.encode({"utime": self._utime, "joint_position": row.tolist()})
+        self._awaited = self.link.next_sequence
+        self.heard = self._arrivals is None
+        if not self.link.publish(self.channels.command, self._message):
+            self.heard = True  # Nothing is on its way.
             return []
         self._commanded_at = time.monotonic()
         self._answered_us = self._utime
+        self._answered_s = self._arrived_s
+        self._steps = 0
+        self._unbroken = True
         for arm in self.arms:
             arm.note_sent()
         return accepted
+
+    def send_again(self) -> None:
+        """Sends the last command again, which has not come back from the group."""
+        self.link.publish(self.channels.command, self._message)
+
+    def give_up(self) -> None:
+        """Takes the last command for lost or late: see `_settle`."""
+        self.heard = True
+        self._settle(Interlock.UNTIMELY)
 
     def problem(self) -> str:
         """Returns the difference between its messages and the configuration; empty if none."""

@@ -12,6 +12,7 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD, Interlock
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS, KukaArm
+from stringline.real_robot.drivers.lcm.reported_commands import ReportedCommands
 from stringline.real_robot.drivers.lcm.status import ArmReport
 
 # The controller commands a sent position within that time. drake-iiwa-driver keeps a degree from
@@ -33,6 +34,7 @@ class LcmArm(KukaArm):
         self._sent_lately: deque[Vector] = deque(
             maxlen=max(4, round(_FOLLOWED_WITHIN_S / period_s))
         )
+        self._reported = ReportedCommands(self._last)
         self._begin_at(self._last)
 
     @property
@@ -94,6 +96,7 @@ class LcmArm(KukaArm):
     def _begin_at(self, position: Vector) -> None:
         self._last = position
         self._led = False
+        self._reported.begin(position)
         self._sent_lately.clear()
         self._sent_lately.append(position)
 
@@ -117,7 +120,21 @@ class LcmArm(KukaArm):
             return False
         self._last = position.copy()
         self._sent_lately.append(self._last)
+        self._reported.note(self._last)
         return True
+
+    def lacks_commands(self, steps: int) -> bool:
+        """Returns whether its controller has not got a command that it should have got by now.
+
+        `steps` is the number of its steps since the status before.
+        """
+        if self.report is None or not self._led:
+            return False
+        return self._reported.missing(self.report.commanded, steps)
+
+    def notice(self, event: Interlock) -> None:
+        """Keeps an event of its program for `take_interlock`."""
+        self._notice(event)
 
     def note_sent(self) -> None:
         """Notes that its command was sent."""

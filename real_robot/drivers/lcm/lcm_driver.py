@@ -5,9 +5,15 @@ sent as soon as the filter has made it. The program takes the newest command at 
 without another one holds it for ever.
 """
 
+import select
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.driver_interface.driver import BusListener
 from stringline.real_robot.driver_interface.gripper import NoGripper
 from stringline.real_robot.driver_interface.interlocks import Interlock, describe_interlock
@@ -21,6 +27,10 @@ from stringline.real_robot.drivers.lcm.lcm_link import LOOPBACK, LcmLink
 
 # Longest time that a command and a status need on their way and in the program, together.
 _TRANSIT_PERIODS = 0.5
+# A command that has not come back from the group after that many periods, sent that many times, is
+# late.
+_ECHO_PERIODS = 0.2
+_MOST_SENT = 6
 
 
 class LcmDriver(KukaDriver):
@@ -153,17 +163,36 @@ class LcmDriver(KukaDriver):
             for arm in late
         ]
 
-    def write(self, command: SafeCommand) -> None:
+    def write(self, command: SafeCommand) -> NDArray[np.bool_]:
         """Sends targets; a gripper gets its own if its arm did."""
         targets = dict(zip(self._ports, self._targets(command), strict=True))
-        sent = [
-            name
-            for program in self._awaiting()
-            for name in program.command({n: row[:JOINTS] for n, row in targets.items()})
-        ]
+        rows = {name: row[:JOINTS] for name, row in targets.items()}
+        sent = [name for program in self._awaiting() for name in self._command(program, rows)]
         for unit in self._arm_units:
             if unit.arm.name in sent:
                 unit.gripper.command(float(targets[unit.arm.name][JOINTS]))
+        return np.array([name in sent or self._read_only for name in self._ports])
+
+    def _command(self, program: DrakeProgram, rows: Mapping[str, Vector]) -> list[str]:
+        """Sends a program its command; returns the names of the arms that were sent theirs.
+
+        A member of the group receives its own datagrams as all others do. One that does not come
+        back at once is lost or late, and is sent again; of equal ones the program needs only one.
+        """
+        names = program.command(rows)
+        wait_s = _ECHO_PERIODS * self._period_s / _MOST_SENT
+        for attempt in range(_MOST_SENT):
+            if attempt:
+                program.send_again()
+            self._collect()
+            deadline = time.monotonic() + wait_s
+            while not program.heard and (left := deadline - time.monotonic()) > 0:
+                select.select([program.link], [], [], left)
+                self._collect()
+            if program.heard:
+                return names
+        program.give_up()
+        return []
 
     def _awaiting(self) -> list[DrakeProgram]:
         """Returns the programs that have made a step which the filter has seen.

@@ -14,21 +14,29 @@ class Times:
     """The newest times of a clock, and its period."""
 
     def __init__(self) -> None:
-        self._times: list[int] = []
+        self._last: int | None = None
+        self._periods: list[int] = []
 
-    def note(self, time: int) -> None:
-        """Takes a time, microseconds; a repeated one does not count."""
-        if not self._times or time != self._times[-1]:
-            self._times = [*self._times[-_PERIODS_KEPT:], time]
+    def note(self, time: int, *, skipped: bool) -> None:
+        """Takes a time, microseconds; a repeated one does not count.
+
+        If others before it may be missing (`skipped`), the time since the last one counts only if
+        it is not longer than usual.
+        """
+        if time == self._last:
+            return
+        passed = None if self._last is None else time - self._last
+        self._last = time
+        usual = self.period_us
+        if passed is not None and not (skipped and usual and passed > 1.5 * usual):
+            self._periods = [*self._periods[-_PERIODS_KEPT + 1 :], passed]
 
     @property
     def period_us(self) -> int:
         """Median difference of two times, microseconds; 0 until there are enough of them."""
-        if len(self._times) <= _PERIODS_KEPT:
+        if len(self._periods) < _PERIODS_KEPT:
             return 0
-        return sorted(
-            later - time for time, later in zip(self._times, self._times[1:], strict=False)
-        )[_PERIODS_KEPT // 2]
+        return sorted(self._periods)[_PERIODS_KEPT // 2]
 
 
 class StatusInbox:
@@ -46,6 +54,9 @@ class StatusInbox:
         ready_at: First known time of its clock, microseconds, or None.
         shift_us: Clock of its host minus that of its first controller, as the program estimates it,
             microseconds; None until it is known.
+        step_us: Time of the last step by the clock of the first controller, microseconds; None
+            until it is known. Unlike the time of a status, it does not follow the host's clock.
+        skipped: Whether messages of the program may be missing before the last status.
     """
 
     def __init__(self, arms: int) -> None:
@@ -62,6 +73,9 @@ class StatusInbox:
     def _forget(self) -> None:
         self.ready_at: int | None = None
         self.shift_us: int | None = None
+        self.step_us: int | None = None
+        self.skipped = self._gap = self._gap_of_clocks = True
+        self._newest: int | None = None
         self._utime = UNKNOWN_TIME
         self._published = Times()
         self._stepped = Times()
@@ -75,6 +89,9 @@ class StatusInbox:
         """Takes a message about clocks."""
         if message.source != self._source:
             return
+        self._note_order(message.sequence)
+        skipped = self._gap_of_clocks
+        self._gap_of_clocks = False
         try:
             found = IIWA_STATUS_TELEMETRY.decode(message.payload)
         except LcmDecodeError as error:
@@ -84,8 +101,16 @@ class StatusInbox:
         time, shift_us = found["iiwa_utime"], found["estimated_dt_host_minus_iiwa"]
         assert isinstance(time, int)
         assert isinstance(shift_us, int)
-        self._stepped.note(time)
+        self._stepped.note(time, skipped=skipped)
+        self.step_us = time
         self.shift_us = shift_us
+
+    def _note_order(self, sequence: int) -> None:
+        """Notes the number of a message, to see whether others before it are missing."""
+        follows = self._newest is not None and (sequence - self._newest) % (1 << 32) == 1
+        self._gap |= not follows
+        self._gap_of_clocks |= not follows
+        self._newest = sequence
 
     def take(self, message: LcmMessage, *, lost: bool) -> IiwaStatus | None:
         """Returns the status in a message, or None if it is not usable.
@@ -127,14 +152,20 @@ class StatusInbox:
         self._forget()
 
     def _accept(self, status: IiwaStatus, sequence: int) -> IiwaStatus | None:
+        self._note_order(sequence)
+        self.skipped = self._gap
+        self._gap = False
         self._sequence = sequence
         if status.utime == self._utime != UNKNOWN_TIME:
             self.frozen += 1
             # With several arms each one's step is published, with the time of the first.
-            return status if self._arms > 1 else None
+            if self._arms > 1:
+                return status
+            self._gap = True  # For its caller it is missing.
+            return None
         self._utime = status.utime
         if status.utime != UNKNOWN_TIME:
-            self._published.note(status.utime)
+            self._published.note(status.utime, skipped=self.skipped)
             self.ready_at = status.utime if self.ready_at is None else self.ready_at
         return status
 

@@ -126,6 +126,11 @@ class LcmLink:
         """Source of this link's own messages, once it is open."""
         return self._own
 
+    @property
+    def next_sequence(self) -> int:
+        """Number of the next message of this link."""
+        return self._sequence
+
     def fileno(self) -> int:
         """Descriptor to wait on."""
         return -1 if self._in is None else self._in.fileno()

@@ -138,6 +138,7 @@ class SchunkWsg:
         self._reads = 0  # Since its last state.
         self._target_mm: float | None = None
         self._wanted: float | None = None
+        self._first: float | None = None
         self._still_mm = math.inf
         self._still = 0
         self._forget()
@@ -145,7 +146,8 @@ class SchunkWsg:
     @property
     def wanted(self) -> float:
         """Opening that commands continue: the last one, or the measured one without any."""
-        return self.state.opening if self._wanted is None else self._wanted
+        known = (one for one in (self._wanted, self._first) if one is not None)
+        return next(known, self.state.opening)
 
     def connect(self, timeout_s: float) -> list[str]:
         """Joins the group and waits for two states of one gripper."""
@@ -198,17 +200,26 @@ class SchunkWsg:
         return self.state
 
     def command(self, opening: float) -> None:
-        """Sends a target; ignores NaN and, after a restart, targets far from the fingers."""
+        """Sends a target; ignores NaN and, after a restart, targets far from the fingers.
+
+        The first targets repeat where the fingers stand. They are not sent: an object may keep the
+        fingers there, and its driver's own target, which is unknown here, grips it.
+        """
         if not math.isfinite(opening):
             return
         settings = self._settings
         opening = within(opening, self.wanted)
         range_mm = settings.opened_mm - settings.closed_mm
-        if self._estranged and abs(opening - self.wanted) * range_mm > _NEAR_MM:
+        off_mm = abs(opening - self.wanted) * range_mm
+        if self._estranged and off_mm > _NEAR_MM:
             self._noticed |= STARTED_ANEW
             return
-        self._wanted = opening
+        repeats = self._wanted is None and off_mm <= (_MOVED_MM if self._first is None else 0.0)
+        if repeats and not self._estranged:
+            self._first = opening
+            return
         self._estranged = False
+        self._wanted = opening
         target_mm = settings.closed_mm + opening * range_mm
         self._target_mm = min(target_mm, settings.stroke_mm)
         if not self._read_only and self.state.misses < _SILENT_TURNS:
@@ -255,7 +266,7 @@ class SchunkWsg:
             return False
         if self._source is not None and (not known or utime < self._utime):
             # It was restarted, and has forgotten its target.
-            self._wanted = None
+            self._wanted = self._first = None
             self._target_mm = None
             self._estranged = True
             self._noticed |= STARTED_ANEW

@@ -7,6 +7,7 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.real_robot.emulators.plants.held_objects import HeldObjects
 from stringline.real_robot.emulators.plants.test_pattern import TestPattern
 
 _TIME_CONSTANT_S = 0.05  # In which a joint covers 63 % of the way.
@@ -61,10 +62,15 @@ class Plant(Protocol):
 
 
 class FirstOrderPlant:
-    """Joints that approach their targets exponentially, without contact and gravity.
+    """Joints that approach their targets exponentially, without gravity.
+
+    The only contacts are those of grippers with objects.
 
     Args:
         time_limit_s: Seconds until an episode expires.
+
+    Attributes:
+        objects: What is between the pads of the grippers.
     """
 
     def __init__(
@@ -82,6 +88,9 @@ class FirstOrderPlant:
         self._share = 1 - np.exp(-period_s / _TIME_CONSTANT_S)
         self._position = self._home.copy()
         self._velocity = np.zeros_like(self._home)
+        self._effort = np.zeros_like(self._home)
+        self._largest = np.full_like(self._home, np.inf)
+        self.objects = HeldObjects(embodiment)
         self._steps = 0
 
     def begin(self, seed: int, options: Mapping[str, Any]) -> None:
@@ -90,21 +99,25 @@ class FirstOrderPlant:
             raise ValueError(f"The first-order plant has no options; got {', '.join(options)}.")
         self._position = self._home.copy()
         self._velocity = np.zeros_like(self._home)
+        self._effort = np.zeros_like(self._home)
+        self.objects.clear()
         self._steps = 0
 
     def limit_efforts(self, largest: Vector) -> None:
-        """Does nothing: without contact and gravity, joints need no effort."""
+        """Limits the efforts (J,) with which grippers push against objects, N."""
+        self._largest = largest
 
     def advance(self, target: Vector) -> None:
         """Covers a fixed share of the way to the targets."""
         before = self._position
-        self._position = before + self._share * (target - before)
+        free = before + self._share * (target - before)
+        self._position, self._effort = self.objects.stop(free, target, self._largest)
         self._velocity = (self._position - before) / self.period_s
         self._steps += 1
 
     def measure(self) -> tuple[Vector, Vector, Vector]:
-        """Returns positions, velocities and zero efforts."""
-        return self._position, self._velocity, np.zeros_like(self._position)
+        """Returns positions, velocities, and the efforts of grippers against objects."""
+        return self._position, self._velocity, self._effort
 
     def frames(self) -> dict[str, Array]:
         """Returns the images of this time."""

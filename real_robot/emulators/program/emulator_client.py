@@ -137,6 +137,14 @@ class Emulator:
         """Begins or ends a fault, named as in the `fault` method of the emulated device."""
         self._request({"operation": "fault", "arm": arm, "kind": kind, "servo": servo})
 
+    def put(self, arm: str, opening: float) -> None:
+        """Puts an object between the pads of an arm without a task; see `HeldObjects`."""
+        self._request({"operation": "put", "arm": arm, "opening": opening})
+
+    def carried(self, arm: str) -> bool:
+        """Returns whether an arm without a task carries an object."""
+        return bool(self._request({"operation": "carried", "arm": arm})[0]["carried"])
+
     def _request(self, header: Header) -> tuple[Header, dict[str, Array]]:
         if self._socket is None:
             raise EmulatorError("The emulator is not running.")

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
-from stringline.real_robot.emulators.plants.plant import Plant
+from stringline.real_robot.emulators.plants.held_objects import HeldObjects
+from stringline.real_robot.emulators.plants.plant import FirstOrderPlant, Plant
 from stringline.real_robot.emulators.program.control import ControlSocket, Served, serve_ready
 from stringline.real_robot.ipc.array_messages import Header, options_in
 
 _WRITES_TIMEOUT_S = 2.0
-_COMMON = ("begin", "advance", "frames", "outcome", "fault")
+_COMMON = ("begin", "advance", "frames", "outcome", "fault", "put", "carried")
 
 
 class EmulatorServer(ABC):
@@ -101,10 +102,20 @@ class EmulatorServer(ABC):
                 number = int(str(header.get("servo", 0)))
                 self._fault(str(header["arm"]), str(header["kind"]), number)
                 return {}, {}
+            case "put":
+                self._objects().put(str(header["arm"]), float(str(header["opening"])))
+                return {}, {}
+            case "carried":
+                return {"carried": self._objects().carried(str(header["arm"]))}, {}
             case _:
                 raise unknown_name("operation", operation, (*_COMMON, *self._operations))
         outcome: Header = dict(self._plant.outcome())
         return outcome, {}
+
+    def _objects(self) -> HeldObjects:
+        if not isinstance(self._plant, FirstOrderPlant):
+            raise ValueError("Objects are put into first-order plants; tasks have their own.")
+        return self._plant.objects
 
     def _advance_after(self, wanted: Mapping[str, int]) -> None:
         """Advances by one period once each arm has received as many writes as its driver sent."""

@@ -12,7 +12,7 @@ from torch import nn
 from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Batch, Callbacks
 from stringline.encoders.training.losses import ValidationLoss
-from stringline.encoders.training.monitor import Meter
+from stringline.encoders.training.monitor import Meter, metric_lines
 
 
 def held_out() -> Iterator[Batch]:
@@ -174,3 +174,14 @@ def test_the_meter_separates_waiting_from_working(monkeypatch: pytest.MonkeyPatc
         meter.step_done()
     assert meter.samples_per_s == pytest.approx(2 * 8 / 8)
     assert meter.waiting == pytest.approx(0.25)
+
+
+def test_metrics_of_a_group_are_a_line_of_their_own() -> None:
+    found = {"explained": 0.25, "mrad/1": 10.04, "mrad/last": 70.0, "mrad_hold/1": 29.0}
+    assert metric_lines(found) == [
+        "explained 0.250",
+        "mrad 1: 10.0, last: 70.0",
+        "mrad_hold 1: 29.0",
+    ]
+    assert metric_lines({"mrad/1": 1.0}) == ["mrad 1: 1.0"]
+    assert metric_lines({}) == []

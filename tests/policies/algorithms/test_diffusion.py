@@ -62,7 +62,7 @@ def test_draws_share_the_conditioning_tokens(
     policy = make_policy()
     assert isinstance(policy, DiffusionPolicy)
     conditioning = policy.observation_encoder(make_batch(2))
-    precomputed = policy.denoiser.precompute(conditioning.tokens)
+    precomputed = policy.precompute(policy.denoiser, conditioning)
     noisy, level = torch.randn(2, 3, 8, 14), torch.rand(2, 3)
     together = policy.denoiser(noisy, level, precomputed)
     for draw in range(3):
@@ -153,7 +153,7 @@ def test_the_default_is_unchanged(make_policy: MakePolicy, make_batch: MakeBatch
     noise = torch.randn_like(clean)
     step = torch.randint(100, clean.shape[:2])
     kept = scheduler.alphas_cumprod[step][..., None, None]
-    precomputed = policy.denoiser.precompute(conditioning.tokens)
+    precomputed = policy.precompute(policy.denoiser, conditioning)
     predicted = policy.denoiser(
         kept.sqrt() * clean + (1 - kept).sqrt() * noise,
         step.float() / 100,

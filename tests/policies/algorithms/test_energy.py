@@ -111,7 +111,7 @@ def test_the_choice_follows_the_energy() -> None:
 
 def test_a_constant_energy_changes_no_mode(make_energy: MakeEnergy) -> None:
     """With log odds of zero the choice is uniform and Langevin steps keep y near its proposal."""
-    policy = make_energy("policy.refining_steps=20")
+    policy = make_energy("policy.refining_steps=20", "policy.observation_encoder.joints=tokens")
     assert isinstance(policy.energy, nn.Module)
     for name in ("read_action.weight", "read_action.bias"):
         nn.init.zeros_(policy.energy.get_parameter(name))
@@ -202,6 +202,7 @@ def test_the_policy_improves_its_coarse_proposal(
         "policy.depth=2",
         "policy.draws=4",
         "policy.sampling_steps=2",
+        "policy.observation_encoder.joints=tokens",
     )
     torch.manual_seed(0)
     policy = build_policy(

@@ -129,9 +129,16 @@ def test_plans_with_an_absent_camera_equal_those_without_it(
         torch.rand(3, 2, dtype=torch.float64),
     )
 
+    state = conditioning.state
+    assert state is not None
+    precompute = policy.denoiser.precompute
+
     def answer(tokens: Tensor, present: Tensor | None) -> Tensor:
         found: Tensor = policy.denoiser(
-            noisy[: len(tokens)], level[: len(tokens)], policy.denoiser.precompute(tokens), present
+            noisy[: len(tokens)],
+            level[: len(tokens)],
+            precompute(tokens, state[: len(tokens)]),
+            present,
         )
         return found
 
@@ -140,7 +147,7 @@ def test_plans_with_an_absent_camera_equal_those_without_it(
         answer(other.tokens, other.present)[1:], first[1:], rtol=0, atol=1e-9
     )
     kept = conditioning.tokens[1:2, conditioning.present[1]]
-    both = policy.denoiser(noisy[1:2], level[1:2], policy.denoiser.precompute(kept))
+    both = policy.denoiser(noisy[1:2], level[1:2], precompute(kept, state[1:2]))
     torch.testing.assert_close(both, first[1:2], rtol=0, atol=1e-9)
 
 

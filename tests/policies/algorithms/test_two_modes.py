@@ -23,6 +23,7 @@ SIZES = (
     "policy.dim=64",
     "policy.depth=1",
     "policy.draws=8",
+    "policy.observation_encoder.joints=tokens",
 )
 # Training steps and further settings of each kind: an energy policy also proposes in training,
 # which takes time.

@@ -22,6 +22,7 @@ KINDS = [
     ("+policy=energy",),
 ]
 Make = Callable[..., ChunkPolicy]
+JOINTS = "policy.observation_encoder.joints=tokens"  # Tokens of the tests have no state.
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def drawn(
 def test_fixed_actions_are_unchanged_and_affect_the_others(
     make_policy: Make, conditioning: ConditioningTokens, kind: tuple[str, ...]
 ) -> None:
-    policy = make_policy(*kind)
+    policy = make_policy(*kind, JOINTS)
     first = committed_with([1, 1, 1, 0.5, 0, 0, 0, 0])
     chunk, free = drawn(policy, conditioning, first), drawn(policy, conditioning, None)
     assert torch.equal(chunk[:, :3], first.action[:, :3])
@@ -62,7 +63,7 @@ def test_fixed_actions_are_unchanged_and_affect_the_others(
 def test_an_empty_prefix_has_no_effect(
     make_policy: Make, conditioning: ConditioningTokens, kind: tuple[str, ...]
 ) -> None:
-    policy = make_policy(*kind)
+    policy = make_policy(*kind, JOINTS)
     assert torch.equal(
         drawn(policy, conditioning, committed_with([0.0] * 8)), drawn(policy, conditioning, None)
     )
@@ -73,7 +74,7 @@ def test_a_weight_is_the_share_of_the_way_to_the_prefix(
     make_policy: Make, conditioning: ConditioningTokens, kind: str
 ) -> None:
     """Exactly so with a single step, in which other actions do not move."""
-    policy = make_policy(f"+policy={kind}", "policy.sampling_steps=1")
+    policy = make_policy(f"+policy={kind}", "policy.sampling_steps=1", JOINTS)
     policy.action_range.reach = 100.0
     weights = [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1, 0]
     prefix = committed_with([float(weight) for weight in weights])
@@ -131,4 +132,4 @@ def test_chunks_of_another_shape_are_rejected(
     with pytest.raises(
         ValueError, match=r"shape \(3, 6, 14\); allowed for this plan: \(3, 8, 14\)"
     ):
-        drawn(make_policy(f"+policy={kind}"), conditioning, prefix)
+        drawn(make_policy(f"+policy={kind}", JOINTS), conditioning, prefix)

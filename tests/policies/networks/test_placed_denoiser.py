@@ -93,7 +93,7 @@ def test_without_positions_it_is_the_transformer() -> None:
     places = TokenPlaces(**vars(places) | {"grippers": places.grippers[:, :1]})
     noisy, level = draw(2, 3, 8, 6), torch.rand(2, 3, dtype=torch.float64)
     torch.testing.assert_close(
-        placed(noisy, level, placed.precompute(tokens, places), present),
+        placed(noisy, level, placed.precompute(tokens, places=places), present),
         usual(noisy, level, usual.precompute(tokens), present),
     )
 
@@ -111,7 +111,7 @@ def test_a_common_shift_of_tokens_and_grippers_has_no_effect(kind: str, noisy_po
             level,
             denoiser.precompute(
                 tokens,
-                TokenPlaces(
+                places=TokenPlaces(
                     coordinates=places.coordinates + moved * shift,
                     has_position=places.has_position,
                     grippers=places.grippers + grippers * shift,
@@ -131,14 +131,14 @@ def test_draws_are_independent_and_absent_tokens_have_no_effect(kind: str) -> No
     denoiser = network(kind)
     tokens, places, present = scene()
     noisy, level = draw(2, 3, 8, 6), torch.rand(2, 3, dtype=torch.float64)
-    memory = denoiser.precompute(tokens, places)
+    memory = denoiser.precompute(tokens, places=places)
     together = denoiser(noisy, level, memory, present)
     for one in range(3):
         alone = denoiser(noisy[:, one : one + 1], level[:, one : one + 1], memory, present)
         torch.testing.assert_close(together[:, one : one + 1], alone)
     changed = torch.where(present[..., None], tokens, 5.0)
     torch.testing.assert_close(
-        denoiser(noisy, level, denoiser.precompute(changed, places), present), together
+        denoiser(noisy, level, denoiser.precompute(changed, places=places), present), together
     )
 
 
@@ -150,10 +150,10 @@ def test_each_arm_reads_from_its_own_place() -> None:
     tokens, places, present = scene()
     noisy = draw(2, 1, 8, 3).repeat_interleave(2, dim=-1)
     level = torch.rand(2, 1, dtype=torch.float64)
-    apart = denoiser(noisy, level, denoiser.precompute(tokens, places), present)
+    apart = denoiser(noisy, level, denoiser.precompute(tokens, places=places), present)
     assert (apart[..., ::2] - apart[..., 1::2]).abs().max() > 1e-4
     same = TokenPlaces(**vars(places) | {"grippers": places.grippers[:, :1].expand(-1, 2, -1)})
-    together = denoiser(noisy, level, denoiser.precompute(tokens, same), present)
+    together = denoiser(noisy, level, denoiser.precompute(tokens, places=same), present)
     torch.testing.assert_close(together[..., ::2], together[..., 1::2])
 
 
@@ -167,7 +167,7 @@ class Whole(nn.Module):
     def forward(self, noisy: Tensor, level: Tensor, tokens: Tensor, *places: Tensor) -> Tensor:
         names = ("coordinates", "has_position", "grippers", "directions")
         memory = self.denoiser.precompute(
-            tokens, TokenPlaces(**dict(zip(names, places, strict=True)))
+            tokens, places=TokenPlaces(**dict(zip(names, places, strict=True)))
         )
         result: Tensor = self.denoiser(noisy, level, memory)
         return result
@@ -202,7 +202,7 @@ def test_a_compiled_network_takes_what_was_precomputed_eagerly() -> None:
             if x is not None
         }
     )
-    memory = denoiser.precompute(tokens.float(), floats)
+    memory = denoiser.precompute(tokens.float(), places=floats)
     noisy, level = draw(2, 3, 8, 6).float(), torch.rand(2, 3)
     compiled = torch.compile(denoiser, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(

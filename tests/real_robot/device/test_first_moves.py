@@ -95,7 +95,7 @@ def test_no_invalid_plan_allows_a_far_one(device: DeviceProcess) -> None:
     for bad in (no_numbers, a_number_missing_later, of_another_body, longer_than_any, back_in_time):
         session = Answers(bad, far_away)
         with pytest.raises(
-            ValueError, match=r"is 1.50 away from the measured left/waist; allowed: 0.5"
+            ValueError, match=r"is 1.50 rad away from the measured left/waist; allowed: 0.5 rad"
         ):
             robot.run(
                 session,

@@ -24,6 +24,11 @@ from stringline.sim.training.training_settings import TrainingSettings
 
 ROOT = Path(__file__).parents[3]
 EDITOR = Path(__file__).parent / "store_editor.py"
+FITTED = MODEL | {
+    "posture": {"_target_": "stringline.Posture", "coefficients": 2},
+    "observation_encoder": MODEL["observation_encoder"] | {"joints": "condition"},
+}
+"""A policy whose linear part is fitted to the training episodes."""
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +67,7 @@ def train(
     settings = TrainingSettings(
         held_out=4, log=lambda directory, first_step: AtEachStep(at_each_step)
     )
-    return train_policy(MODEL, store, trainer, run, settings).losses()
+    return train_policy(FITTED, store, trainer, run, settings).losses()
 
 
 def nothing(step: int) -> None:

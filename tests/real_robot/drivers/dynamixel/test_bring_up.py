@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.real_robot.served_arms import Served
 
-from stringline.datasets.embodiments.aloha import ALOHA, GRIPPER_SERVOS
+from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER, GRIPPER_SERVOS
 from stringline.real_robot.driver_interface.driver import RESTARTED, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
@@ -103,24 +103,66 @@ def test_a_restart_in_a_run_is_an_error_of_the_next_cycle_and_no_measurement(
     arms.close()
 
 
-def test_restoring_keeps_the_goals_of_joints_with_torque(served: Served) -> None:
+def blocked(served: Served, ident: int) -> tuple[EmulatedServo, int]:
+    """Gives a servo of the right arm a goal that an object keeps it from; returns both."""
+    servo = served.lines["right"].servos[ident]
+    served.lines["right"].fault("block", ident)
+    goal = servo.get(table.GOAL_POSITION) - 200
+    assert not servo.write(table.GOAL_POSITION.address, table.GOAL_POSITION.pack(goal))
+    return servo, goal
+
+
+def goals_seen(served: Served, servo: EmulatedServo) -> list[int]:
+    """Returns a list to which each packet from now on adds the goal of a servo."""
+    goals: list[int] = []
+    served.before = lambda line, packet: goals.append(servo.get(table.GOAL_POSITION))
+    return goals
+
+
+@pytest.mark.parametrize("ident", [8, 9])
+def test_restoring_keeps_the_goals_of_joints_with_torque(served: Served, ident: int) -> None:
     """The goal of the right gripper is the hold on an object, that of the left waist is lost."""
     arms = armed(served)
-    gripper = served.lines["right"].servos[9]
-    served.lines["right"].fault("block", 9)
-    goal = gripper.get(table.GOAL_POSITION) - 200
-    assert not gripper.write(table.GOAL_POSITION.address, table.GOAL_POSITION.pack(goal))
+    servo, goal = blocked(served, ident)
     served.lines["left"].fault("restart", 1)
     arms.read(time.monotonic)
-    goals = []
-
-    def note(line: EmulatedLine, packet: Packet) -> None:
-        goals.append(gripper.get(table.GOAL_POSITION))
-
-    served.before = note
+    goals = goals_seen(served, servo)
     arms.restore()
     assert set(goals) == {goal}
     assert served.lines["left"].servos[1].torque
+    arms.close()
+
+
+@pytest.mark.parametrize("ident", [8, 9])
+def test_of_another_program_only_grippers_with_torque_keep_their_goals(
+    served: Served, ident: int
+) -> None:
+    """What they hold stays held; a hinge with torque begins where it is measured."""
+    armed(served).close()
+    servo, goal = blocked(served, ident)
+    arms = connected(served)
+    goals = goals_seen(served, servo)
+    arms.arm()
+    grip = arms.read(time.monotonic).gripper_goals[1]
+    if ident == 9:
+        assert set(goals) == {goal}
+        assert grip == pytest.approx(FOLLOWER.opening(table.angle_of_ticks(goal)))
+    else:
+        assert servo.get(table.GOAL_POSITION) == servo.get(table.PRESENT_POSITION) != goal
+    arms.close()
+
+
+def test_a_gripper_that_has_restarted_begins_where_it_is_measured(served: Served) -> None:
+    """Its torque and its goal are lost, and so is what it held; the other gripper keeps its own."""
+    arms = armed(served)
+    servo, goal = blocked(served, 9)
+    kept = arms.read(time.monotonic).gripper_goals[0]
+    served.lines["right"].fault("restart", 9)
+    arms.read(time.monotonic)
+    arms.restore()
+    state = arms.read(time.monotonic)
+    assert servo.get(table.GOAL_POSITION) == servo.get(table.PRESENT_POSITION) != goal
+    assert state.gripper_goals == pytest.approx([kept, state.position[-1]], abs=2e-3)
     arms.close()
 
 

@@ -236,7 +236,8 @@ def test_after_a_restart_of_its_driver_only_near_targets_are_sent(
     gripper, again = make(), far if clock_set_back else other
     far.tell(11.0)
     gripper.read()
-    gripper.command(0.1)
+    for opening in (0.15, 0.1):
+        gripper.command(opening)
     for _ in range(12):
         gripper.read()
     again.tell(33.0, later_us=-2_000_000)
@@ -245,12 +246,32 @@ def test_after_a_restart_of_its_driver_only_near_targets_are_sent(
     for _ in range(3):
         gripper.command(0.1)  # The filter does not notice that,
         assert (gripper.wanted, gripper.read().error) == (0.3, STARTED_ANEW)
-    assert (sent, far.heard()) == (1, [])
+    assert (sent, far.heard()) == (2, [])
     assert gripper.read().error == 0
     for opening in (0.31, 0.4):  # and begins again there after a reset.
         gripper.command(opening)
     assert [one["target_position_mm"] for one in far.heard()] == pytest.approx([34.1, 44.0])
     assert (gripper.wanted, gripper.read().error) == (0.4, 0)
+
+
+def test_a_new_connection_keeps_the_target_that_grips_an_object(make: Make, far: FarEnd) -> None:
+    """The driver of the gripper has a target of its own, which its states do not tell."""
+    gripper = make()
+    far.tell(44.0, force=-40.0)
+    gripper.read()
+    begun = gripper.wanted
+    for noise_mm in (0.1, -0.2, 0.0):
+        gripper.command(begun)
+        far.tell(44.0 + noise_mm, force=-40.0)
+        gripper.read()
+        assert gripper.wanted == begun == 0.4
+    assert far.heard() == []
+    for opening in (0.398, 0.39, 0.398, begun):
+        gripper.command(opening)
+        assert gripper.wanted == opening
+    assert [one["target_position_mm"] for one in far.heard()] == pytest.approx(
+        [43.78, 42.9, 43.78, 44.0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -320,7 +320,9 @@ def test_a_command_too_late_for_the_next_step_is_not_sent_and_the_next_starts_fr
         time.sleep(0.05)  # The period is over.
         arms.write(command)
         assert program.arms[0].sent == sent
-        program._answered_us = program._utime  # The step before was answered.
+        # The step before was answered.
+        program._answered_us, program._answered_s = program._utime, program._arrived_s
+        program._steps, program._unbroken = 0, True
         for stands in (False, True):
             running.tell()
             assert arms.read(time.monotonic).stands.tolist() == [stands]

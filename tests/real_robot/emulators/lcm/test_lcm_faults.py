@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.real_robot.device_rig import PERIOD
 from tests.real_robot.lcm_rig import LcmRig, emulated
 from tests.real_robot.network_namespace import own_network
 
@@ -87,9 +88,7 @@ ASTRAY = (
     ("nan", "broken"),
     ("joints", "broken"),
     ("freeze", "frozen"),
-    ("command_drop", ""),
     ("command_duplicate", ""),
-    ("command_corrupt", ""),
 )
 
 
@@ -120,6 +119,25 @@ def test_a_few_lost_messages_make_the_arm_hold_and_continue_by_itself(rig: LcmRi
     rig.until(lambda state: state.mode is Mode.RUN, 4)
     rig.assert_within_limits()
     assert rig.emulator.report()["arm"].stops == ()
+
+
+@pytest.mark.parametrize("fault", ["command_drop", "command_corrupt", "command_late"])
+def test_a_lost_command_is_a_hold_and_the_next_ones_begin_where_the_arm_stands(
+    rig: LcmRig, fault: str
+) -> None:
+    """The controller reports that it lacks the command, and no further one is a jump."""
+    rig.moving(by=1.5)
+    rig.emulator.fault("arm", fault)
+    rig.until(lambda state: state.mode is Mode.HOLD, 4)
+    assert "messages or answers were lost" in rig.words()
+    sent = len(rig.sent())
+    rig.until(lambda state: state.mode is Mode.RUN, 12)
+    rig.cycle(10)
+    path = np.array([row for _, _, row in rig.sent()[sent - 1 :]])
+    largest = rig.limits.acceleration[0] * PERIOD**2
+    assert abs(path[1, 0] - path[0, 0]) <= largest + 1e-9, "one step from rest"
+    assert path[-1, 0] > path[0, 0] + 10 * largest
+    assert rig.state.mode is Mode.RUN
 
 
 @pytest.mark.parametrize("fault", ["cut", "freeze", "nan", "joints"])

@@ -1,0 +1,208 @@
+"""Commands that a driver did not send: holds that are counted, and a fault if they last."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.real_robot.conftest import Rig
+from tests.real_robot.device_rig import PERIOD
+from tests.real_robot.filter_rig import state as measured
+
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.real_robot.device.device_loop import DeviceLoop
+from stringline.real_robot.device.device_state import chunk_layout, state_layout
+from stringline.real_robot.driver_interface.safe_command import SafeCommand
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
+from stringline.real_robot.operator.live_status import LiveStatus, report_counts
+from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR
+from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode, Reason
+
+Vector = NDArray[np.float64]
+BOTH = np.array([True, True])
+
+
+class Swallowing(AlohaDriver):
+    """A driver that sends some commands to no arm, or to one of them only.
+
+    Attributes:
+        swallows: (2,) the arms to which it sends nothing; it says so.
+        tells: Whether `write` says what it sent.
+    """
+
+    swallows, tells = np.array([False, False]), True
+
+    def write(self, command: SafeCommand) -> Any:
+        if self.swallows.all():
+            return ~BOTH if self.tells else None
+        lines = [arm.bus for arm in self._arms]
+        for line, swallowed in zip(lines, self.swallows, strict=True):
+            line.send = (lambda _: None) if swallowed else type(line).send.__get__(line)  # type: ignore[method-assign]
+        before = self._writes.copy()
+        super().write(command)
+        for line in lines:
+            line.send = type(line).send.__get__(line)  # type: ignore[method-assign]
+        self._writes = np.where(self.swallows, before, self._writes)
+        return ~self.swallows
+
+
+class SwallowingRig(Rig):
+    """A rig with such a driver."""
+
+    DRIVER = Swallowing
+
+    @property
+    def swallowing(self) -> Swallowing:
+        assert isinstance(self.driver, Swallowing)
+        return self.driver
+
+
+@pytest.fixture
+def rig(waiting_emulator: Emulator, tmp_path: Path) -> Iterator[SwallowingRig]:
+    limits = SafetyLimits.of(
+        ALOHA, cartesian_speed=None, soft_start_s=0.0, acceleration=10.0, speed_share=0.5
+    )
+    made = SwallowingRig(waiting_emulator, tmp_path, limits)
+    yield made
+    made.close()
+
+
+def moving(rig: SwallowingRig) -> Vector:
+    """Moves the waist of both arms; returns the target."""
+    goal = ALOHA.home.copy()
+    goal[[0, 7]] += 1.0
+    rig.want(goal, 200)
+    rig.cycle(25)
+    assert np.diff([path[0] for path in rig.goals()[0][-2:]])[0] > 0.01
+    return goal
+
+
+def test_a_command_that_was_not_sent_is_a_hold_and_the_next_starts_from_rest(
+    rig: SwallowingRig,
+) -> None:
+    moving(rig)
+    sent = [len(path) for path in rig.goals()]
+    before = rig.state.command
+    rig.swallowing.swallows = BOTH
+    state = rig.cycle()
+    assert state.mode is Mode.HOLD
+    assert state.reasons & Reason.UNSENT
+    assert state.counts[Reason.UNSENT] == 1
+    np.testing.assert_allclose(state.command, before)
+    rig.swallowing.swallows = ~BOTH
+    assert rig.cycle(10).mode is Mode.RUN
+    for path, count in zip(rig.goals(), sent, strict=True):
+        steps = np.diff(path[count - 1 :, 0])
+        assert len(steps) == 10
+        assert steps[0] <= rig.limits.acceleration[0] * PERIOD**2 + 0.0016, "from rest"
+        assert steps[-1] > 0.004
+
+
+def test_only_the_arm_that_was_not_sent_its_command_stands(rig: SwallowingRig) -> None:
+    moving(rig)
+    sent = [len(path) for path in rig.goals()]
+    rig.swallowing.swallows = np.array([True, False])
+    for _ in range(5):
+        state = rig.cycle()
+        assert state.mode is Mode.HOLD
+    rig.swallowing.swallows = ~BOTH
+    assert rig.cycle(10).mode is Mode.RUN
+    left, right = (path[count - 1 :, 0] for path, count in zip(rig.goals(), sent, strict=True))
+    assert (len(left), len(right)) == (11, 16)
+    assert np.diff(left)[0] <= rig.limits.acceleration[0] * PERIOD**2 + 0.0016
+    changes = np.abs(np.diff(right, n=2))
+    assert changes.max() <= rig.limits.acceleration[0] * PERIOD**2 + 2 * 0.0016
+    assert np.diff(right).min() > 0.01, "it did not stop"
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("swallows", [BOTH, np.array([False, True])])
+def test_an_arm_without_commands_is_a_fault_with_its_reason(
+    rig: SwallowingRig, swallows: NDArray[np.bool_], *, tells: bool
+) -> None:
+    """Also where a driver does not tell what it sent."""
+    moving(rig)
+    rig.swallowing.swallows, rig.swallowing.tells = swallows, tells
+    cycles = rig.until(lambda state: state.mode is Mode.FAULT, 40)
+    assert cycles * PERIOD == pytest.approx(rig.limits.longest_gap_s, abs=3 * PERIOD)
+    assert rig.state.fault_reasons == Reason.UNSENT
+    assert "a command was not sent" in rig.words()
+    rig.swallowing.swallows = ~BOTH
+    assert rig.cycle(5).mode is Mode.FAULT, "until an operator resets it"
+    rig.begin()
+    rig.want(ALOHA.home, 100)
+    assert rig.cycle(3).mode is Mode.RUN
+
+
+def test_the_share_of_unsent_commands_is_shown(
+    rig: SwallowingRig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moving(rig)
+    shown: list[str] = []
+    with LiveStatus(10.0) as status:
+        status._bar.set_description_str = lambda text, **_: shown.append(text)  # type: ignore[method-assign]
+        status.show(rig.cycle(), 0.1)
+        for cycle in range(40):
+            rig.swallowing.swallows = BOTH if cycle % 4 == 0 else ~BOTH
+            status.show(rig.cycle(), 0.2)
+    assert "unsent" not in shown[0]
+    assert shown[-1].startswith("RUN 24% unsent")
+    report_counts(rig.state.counts, 66, NO_FOLLOWING_ERROR)
+    assert "a command was not sent, or not in time" in (out := capsys.readouterr().out)
+    assert "(15.2% of the cycles)" in out
+
+
+class Slow:
+    """A driver without arms whose reads take a while, and the time."""
+
+    arms, servos, clocked_by_robot = ("left", "right"), (), False
+    writes = np.zeros(2, np.int64)
+
+    def __init__(self) -> None:
+        self.now, self.takes, self.written = 5.0, 0.0, list[float]()
+
+    def clock(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def read(self, clock: Callable[[], float]) -> Any:
+        self.now += self.takes
+        return measured(time=self.now)
+
+    def write(self, command: SafeCommand) -> NDArray[np.bool_]:
+        self.written.append(self.now)
+        return BOTH
+
+
+def test_commands_are_spaced_by_the_time_of_the_last_one() -> None:
+    """Cycles that begin a period apart, whose reads take 0 to 6 ms."""
+    slow: Any = Slow()
+    layouts = chunk_layout(14), state_layout(14, 18, 2)
+    chunks, states = (Mailbox(shared_memory(one, 8), one) for one in layouts)
+    loop = DeviceLoop(
+        slow,
+        ALOHA,
+        SafetyLimits.of(ALOHA),
+        PERIOD,
+        chunks=chunks,
+        states=states,
+        state_layout=layouts[1],
+        wait=slow.wait,
+    )
+    loop.begin(0, slow.clock)
+    random = np.random.default_rng(0)
+    for cycle in range(200):
+        slow.now = max(slow.now, 6.0 + cycle * PERIOD)
+        slow.takes = float(random.uniform(0.0, 0.006))
+        loop.observe(slow.clock)
+        loop.act(slow.clock)
+    gaps = np.diff(slow.written)
+    assert gaps.min() >= 0.98 * PERIOD - 1e-9
+    assert gaps.mean() == pytest.approx(PERIOD, rel=0.01), "without a drift"
