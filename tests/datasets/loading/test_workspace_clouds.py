@@ -188,7 +188,7 @@ def test_what_a_gripper_carries_is_marked() -> None:
     for frame in range(frames):
         poses[frame, 0, :3, 3] = [0.03 * frame, 0.0, 0.2]
         table = np.column_stack((random.uniform(-0.3, 0.3, (100, 2)), np.zeros(100)))
-        still = cube + [0.15, 0.1, 0.02]
+        still = cube + np.array([0.15, 0.1, 0.02])
         points = np.concatenate((cube + poses[frame, 0, :3, 3], still, table))
         records["points"][frame, : len(points)] = np.round(points * 1e4)
         records["count"][frame] = len(points)
