@@ -113,10 +113,10 @@ def test_joined_draws_weigh_alike_and_belong_to_their_row() -> None:
     joined = joined_draws(votes, 2)
     assert joined.logit.shape == (1, A, 2 * N)
     weight = joined.logit.softmax(-1)
-    torch.testing.assert_close(weight[..., :N].sum(-1), torch.full((1, A), 0.5).double())
-    torch.testing.assert_close(joined.numbers[0, :, N:], votes.numbers[1])
+    torch.testing.assert_close(weight[..., :N].sum(-1), torch.full((1, A), 0.5), check_dtype=False)
+    torch.testing.assert_close(joined.numbers[0, :, N:], votes.numbers[1], check_dtype=False)
     torch.testing.assert_close(joined.place[0, N:], votes.place[1])
-    torch.testing.assert_close(weight[0, :, :N] * 2, votes.logit.softmax(-1)[0])
+    torch.testing.assert_close(weight[0, :, :N] * 2, votes.logit.softmax(-1)[0], check_dtype=False)
 
 
 def test_noise_is_none_at_level_0_and_of_its_size_at_1() -> None:
