@@ -251,7 +251,7 @@ class PointEncoder(nn.Module):
         grippers = self._stacked(observation, "T_base_gripper")
         shown = self._shown(grippers)
         place = torch.where(shown[..., None], grippers[..., :3, 3], self.middle)
-        arms = self._arms(observation, grippers, shown)
+        arms = self._arms(observation, grippers, shown, place)
         features = voxels.features
         if self.near is not None:
             features, hands = self.near(voxels, grippers, shown)
@@ -284,8 +284,13 @@ class PointEncoder(nn.Module):
             return torch.ones(batch, 1, dtype=torch.bool, device=grippers.device)
         return torch.rand(batch, 1, device=grippers.device) >= self.state_dropout
 
-    def _arms(self, observation: Mapping[str, Tensor], grippers: Tensor, shown: Tensor) -> Tensor:
-        """Returns a token per arm: posture and opening of its gripper, and where its root is."""
+    def _arms(
+        self, observation: Mapping[str, Tensor], grippers: Tensor, shown: Tensor, place: Tensor
+    ) -> Tensor:
+        """Returns a token per arm: posture and opening of its gripper, and where its root is.
+
+        Without place features the root is beside the gripper: only differences of places count.
+        """
         visible = shown[..., None].to(grippers.dtype)
         turn = grippers[..., :3, :2].transpose(-1, -2).flatten(-2) * visible
         opening = self._openings(observation) * visible
@@ -300,7 +305,8 @@ class PointEncoder(nn.Module):
             if f"T_base_root/{self.arms[0]}" in observation
             else self.roots.expand(len(grippers), -1, -1, -1)
         )
-        arms = arms + self.embed_root(torch.cat((roots[..., :2, 3] * 2, roots[..., :2, 0]), -1))
+        beside = roots[..., :2, 3] - (place[..., :2] if self.embed_place is None else 0.0)
+        arms = arms + self.embed_root(torch.cat((beside * 2, roots[..., :2, 0]), -1))
         if self.instruction is not None:
             tokens, known = self.instruction(read_key(observation, NUMBER_KEY))
             arms = arms + tokens * known[..., None].to(tokens.dtype)

@@ -1,6 +1,6 @@
 """The keypose policy: finite losses, learning, and predictions that depend on seeds alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.loading.statistics import GRIPPER_POSITIONS, Statistics, statistics_of
+from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.batched_policy import BatchedPolicy
 from stringline.policies.algorithms.keypose_policy import (
     KeyposePolicy,
@@ -278,6 +279,39 @@ def test_it_learns_one_example(overrides: tuple[str, ...]) -> None:
     assert row.acting() == (0,)
     np.testing.assert_allclose(row.approach[0, 0] - row.pose[0, 0, :3, 3], [0, 0, 0.06], atol=0.02)
     assert row.after[0, 0] == pytest.approx(0.1, abs=0.08)
+
+
+class Examples:
+    """Batches of examples; a stopped training ends at a step."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.stop = stop
+
+    def stream(
+        self, first_step: int, last_step: int, process: int = 0, processes: int = 1
+    ) -> Iterator[dict[str, Tensor]]:
+        known = clouds(6)
+        for step in range(first_step, last_step):
+            if step == self.stop:
+                raise KeyboardInterrupt
+            yield {key: value[step % 3 : step % 3 + 3] for key, value in known.items()}
+
+
+@pytest.mark.slow
+def test_a_resumed_training_equals_an_uninterrupted_one_to_the_bit(tmp_path: Path) -> None:
+    """Augmentation and draws of voxels included."""
+
+    def train(name: str, stop: int | None = None) -> dict[str, Tensor]:
+        policy = make().train()
+        trainer = Trainer(steps=8, batch_size=3, save_every=4, seed=5)
+        trainer.fit(policy, Examples(stop), tmp_path / name, save_model=lambda model: None)
+        return policy.state_dict()
+
+    whole = train("whole")
+    with pytest.raises(KeyboardInterrupt):
+        train("stopped", 6)
+    for name, value in train("stopped").items():
+        assert torch.equal(value, whole[name]), name
 
 
 def test_embodiments_without_kinematics_are_refused() -> None:
