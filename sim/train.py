@@ -155,9 +155,9 @@ def _policy(
     policy = build_policy(model, data.contract, statistics)
     if initialisation:
         initialisation.load(policy)
-    if initialisation is None or not initialisation.keep_ranges:
-        if isinstance(policy, ChunkPolicy):
-            data.fit(policy)
+    keeps = initialisation is not None and initialisation.keep_ranges
+    if isinstance(policy, ChunkPolicy) and not keeps:
+        data.fit(policy)
     return policy
 
 

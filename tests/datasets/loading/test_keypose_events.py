@@ -109,7 +109,7 @@ def by_hand(random: np.random.Generator) -> tuple[Recorder, list[bool]]:
     closes: list[bool] = []
     for _ in range(2):
         grasp = np.array([random.uniform(-0.2, 0.2), random.uniform(-0.2, 0.2), 0.02])
-        put = grasp + [random.choice((-1, 1)) * random.uniform(0.15, 0.3), 0.1, 0.05]
+        put = grasp + np.array([random.choice((-1, 1)) * random.uniform(0.15, 0.3), 0.1, 0.05])
         up = np.array([0.0, 0.0, random.uniform(0.08, 0.14)])
         shape = float(random.uniform(0.5, 1.0))
         made.reach(random.uniform(0.8, 1.6), arm0=grasp + up, open0=shape)
@@ -276,15 +276,17 @@ def test_stops_are_added_always_if_wanted() -> None:
 def test_straight_part_and_departure_are_those_of_the_recording() -> None:
     made = Recorder()
     grasp = np.array([0.1, 0.1, 0.02])
-    rim = grasp + [0.0, 0.0, 0.1]
+    rim = grasp + np.array([0.0, 0.0, 0.1])
     made.reach(1.2, arm0=rim)
     made.rest(0.1)
     made.reach(1.0, arm0=grasp)
     made.stroke(0.1, 0)
-    made.reach(1.0, arm0=grasp + [0.0, 0.2, 0.0])
+    made.reach(1.0, arm0=grasp + np.array([0.0, 0.2, 0.0]))
     found = find_keyposes(made.motion())
     np.testing.assert_allclose(found.approach[0, 0, :3, 3], rim, atol=0.004)
-    np.testing.assert_allclose(found.departure[0, 0, :3, 3], grasp + [0.0, 0.075, 0.0], atol=0.015)
+    np.testing.assert_allclose(
+        found.departure[0, 0, :3, 3], grasp + np.array([0.0, 0.075, 0.0]), atol=0.015
+    )
 
 
 def test_motion_without_any_event_is_refused() -> None:

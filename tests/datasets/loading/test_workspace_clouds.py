@@ -119,7 +119,7 @@ def test_the_robot_is_not_in_the_cloud() -> None:
     radii = np.array([mount.radius for mount in ALOHA.capsule_mounts] * len(ALOHA.arms))
     hand = ALOHA.forward_kinematics(q)["left"][:3, 3]
     box = Workspace(tuple(hand - 0.2), tuple(hand + 0.2))  # type: ignore[arg-type]
-    T = looking_at(tuple(hand + [0.0, -0.5, 0.05]), tuple(hand))
+    T = looking_at(tuple(hand + np.array([0.0, -0.5, 0.05])), tuple(hand))
     seen = scene()
     for name in CAMERA_POSES:
         seen[f"T_base_camera/{name}"] = T
@@ -188,7 +188,7 @@ def test_what_a_gripper_carries_is_marked() -> None:
     for frame in range(frames):
         poses[frame, 0, :3, 3] = [0.03 * frame, 0.0, 0.2]
         table = np.column_stack((random.uniform(-0.3, 0.3, (100, 2)), np.zeros(100)))
-        still = cube + [0.15, 0.1, 0.02]
+        still = cube + np.array([0.15, 0.1, 0.02])
         points = np.concatenate((cube + poses[frame, 0, :3, 3], still, table))
         records["points"][frame, : len(points)] = np.round(points * 1e4)
         records["count"][frame] = len(points)
