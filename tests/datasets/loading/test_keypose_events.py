@@ -284,7 +284,9 @@ def test_straight_part_and_departure_are_those_of_the_recording() -> None:
     made.reach(1.0, arm0=grasp + np.array([0.0, 0.2, 0.0]))
     found = find_keyposes(made.motion())
     np.testing.assert_allclose(found.approach[0, 0, :3, 3], rim, atol=0.004)
-    np.testing.assert_allclose(found.departure[0, 0, :3, 3], grasp + np.array([0.0, 0.075, 0.0]), atol=0.015)
+    np.testing.assert_allclose(
+        found.departure[0, 0, :3, 3], grasp + np.array([0.0, 0.075, 0.0]), atol=0.015
+    )
 
 
 def test_motion_without_any_event_is_refused() -> None:

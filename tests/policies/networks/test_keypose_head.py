@@ -139,9 +139,9 @@ def denoised(*, shift: float = 0.0, far: float = 0.0, dim: int = DIM) -> Tensor:
     torch.manual_seed(0)
     network = KeyposeDenoiser(dim, CayleyString(2, dim // 2, 3, wavelengths=(0.2, 2.0))).double()
     scene = conditioning(shift=shift)
-    scene.tokens = scene.tokens + far * torch.arange(N + A).ge(9)[:, None] * (
-        torch.arange(N + A) < N
-    )[:, None]
+    scene.tokens = (
+        scene.tokens + far * torch.arange(N + A).ge(9)[:, None] * (torch.arange(N + A) < N)[:, None]
+    )
     noisy = torch.randn(B, A, 3, 9, generator=torch.Generator().manual_seed(1)).double()
     noisy[..., :3] = 0.1 * noisy[..., :3] + shift
     level = torch.full((B, A, 3), 0.5).double()
