@@ -53,7 +53,7 @@ def table(title: str, words: Table, lines: Sequence[Line]) -> str:
         "recipe",
         f"{words.unshifted} less this, each training",
         f"{words.reference} less this: policies of the same training seed, p (McNemar, Holm)",
-        f"{words.reference} less this: recipes, p (Holm)",
+        f"{words.reference} less this: recipes, posterior (Holm)",
         "STRING, real robot: 2D, 3D",
     )
     once = notes(runs for choices in worlds.values() for runs in choices.values())

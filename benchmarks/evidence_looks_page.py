@@ -36,7 +36,7 @@ COLUMNS = (
     "lifted",
     "in distribution less this, each training",
     f"{REFERENCE} less this: policies of the same training seed, p (McNemar, Holm)",
-    f"{REFERENCE} less this: recipes, p (Holm)",
+    f"{REFERENCE} less this: recipes, posterior (Holm)",
     "STRING, real robot",
 )
 

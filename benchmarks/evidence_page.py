@@ -90,7 +90,7 @@ def table(title: str, compared: str, outcomes: dict[str, Runs], reference: str) 
         "success of each training",
         "recipe",
         f"{reference} less this: policies of the same training seed, p (McNemar, Holm)",
-        f"{reference} less this: recipes, p (Holm)",
+        f"{reference} less this: recipes, posterior (Holm)",
     )
     rows = [f"### {title}", "", *notes(outcomes.values()), *header(head)]
     for name in sorted(outcomes, key=lambda name: -success(outcomes[name])):
@@ -159,15 +159,18 @@ def policy_differences(compared: Mapping[Key, tuple[Runs, Runs]]) -> dict[Key, s
 
 
 def recipe_differences(compared: Mapping[Key, tuple[Runs, Runs]]) -> dict[Key, str]:
-    """Returns differences of recipes with at least two trainings each, first less second."""
+    """Returns differences of recipes with at least two trainings each, first less second.
+
+    Their posterior probabilities are corrected for all of them.
+    """
     found = {
         key: recipe_difference([table_of_outcomes(second)], [table_of_outcomes(first)])
         for key, (first, second) in compared.items()
         if min(len(first), len(second)) > 1
     }
-    corrected = holm([estimate.p for estimate in found.values() if estimate.p is not None])
+    corrected = holm([estimate.posterior or 0.0 for estimate in found.values()])
     return {
-        key: f"{points_of(estimate.value, estimate.interval)}, p {p:.2g}"
+        key: f"{points_of(estimate.value, estimate.interval)}, posterior {p:.2g}"
         for (key, estimate), p in zip(found.items(), corrected, strict=True)
     }
 

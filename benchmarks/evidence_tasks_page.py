@@ -75,7 +75,11 @@ def table(title: str, lines: Sequence[Line], end: str = "") -> str:
     rows.append(row("mean, recipe", [recipe(runs) for runs in encodings.values()], "-"))
     compared = differences(encodings, reference)
     rows.append(
-        row(f"{reference} less this, recipes, p (Holm)", [compared[one] for one in encodings], "-")
+        row(
+            f"{reference} less this, recipes, posterior (Holm)",
+            [compared[one] for one in encodings],
+            "-",
+        )
     )
     stages = [failures(lines, encoding) for encoding in encodings]
     rows.append(row("furthest stage of failures", stages, "-"))
@@ -136,9 +140,9 @@ def differences(encodings: Encodings, reference: str) -> dict[str, str]:
         for name, tasks in encodings.items()
         if name != reference and min(trainings(tasks), trainings(first)) > 1
     }
-    corrected = holm([estimate.p or 0.0 for estimate in found.values()])
+    corrected = holm([estimate.posterior or 0.0 for estimate in found.values()])
     texts = {
-        name: f"{points_of(estimate.value, estimate.interval)}, p {p:.2g}"
+        name: f"{points_of(estimate.value, estimate.interval)}, posterior {p:.2g}"
         for (name, estimate), p in zip(found.items(), corrected, strict=True)
     }
     return {name: texts.get(name, "-") for name in encodings}

@@ -56,7 +56,7 @@ def worlds_of(lines: Sequence[Line], choice: str, world: str) -> Worlds:
 def rows(worlds: Worlds, reference: str) -> Iterator[Row]:
     """Yields the rows of all worlds, in each the best choice first.
 
-    Values of p are corrected for all rows (Holm).
+    Values of p and posterior probabilities are corrected for all rows (Holm).
     """
     against = {
         (world, choice): (choices.get(reference, {}), runs)

@@ -83,6 +83,7 @@ def train_policy(
     """
     data = TrainingData(demonstrations, settings.held_out, directory)
     policy = _policy(model, data, trainer.seed, settings.initialisation)
+    data.check_chunk(policy, settings.hold_s)
     windows = data.windows_for(
         policy, data.training, segments=settings.reads_segments, hold_s=settings.hold_s
     )
@@ -155,9 +156,9 @@ def _policy(
     policy = build_policy(model, data.contract, statistics)
     if initialisation:
         initialisation.load(policy)
-    if initialisation is None or not initialisation.keep_ranges:
-        if isinstance(policy, ChunkPolicy):
-            data.fit(policy)
+    keeps = initialisation is not None and initialisation.keep_ranges
+    if isinstance(policy, ChunkPolicy) and not keeps:
+        data.fit(policy)
     return policy
 
 

@@ -167,6 +167,7 @@ class _Command:
             for key, value in plain.items():
                 OmegaConf.update(settings, key, value)
             self.guarded(lambda: configuration.check_optional_choices(values))
+            self.guarded(lambda: configuration.check_effects(settings, values))
             with _environment(FULL_ERROR, requested):
                 self.guarded(lambda: _with_consent(settings, task))
 

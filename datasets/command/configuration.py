@@ -1,6 +1,7 @@
 """The configuration of a command: its choices and options, their checks, and the `--help` text."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,12 +21,16 @@ from stringline.datasets.command.option_kinds import check_kind, words_of
 from stringline.datasets.contract.argument_checks import unknown_name
 
 Result = TypeVar("Result")
+_REFERENCE = re.compile(r"\$\{([a-z_][\w.]*)\}")
 
 OPTIONAL = ("logger",)
 """Groups that have a default choice, and that `GROUP=null` leaves out."""
 
 SEVERAL = ("shift",)
 """Groups of which a list chooses several files, whose options are merged."""
+
+BY_REFERENCE = ("encoder", "coordinates", "depth")
+"""Groups that other options read, `${encoder.values}`; alone they have no effect."""
 
 OPTIONAL_CHOICES = ("recipe",)
 """Groups whose default choice is optional, `optional GROUP: ...`."""
@@ -210,6 +215,42 @@ class Configuration:
             if group in OPTIONAL_CHOICES and name not in loader.get_group_options(group):
                 raise unknown_name(group, name, loader.get_group_options(group))
 
+    def check_effects(self, settings: DictConfig, overrides: Sequence[str]) -> None:
+        """Checks that the composed settings read each option of a group of `BY_REFERENCE`.
+
+        Without this, a comparison of encoders with a network that reads none compares it with
+        itself.
+
+        Raises:
+            ValueError: No option reads one of the overrides.
+        """
+        keys = [override.lstrip("+~").partition("=")[0] for override in overrides]
+        chosen = {key: key.partition(".")[0] for key in keys}
+        networks = ("policy", "head")
+        if not any(isinstance(settings.get(name), DictConfig) for name in networks):
+            return  # In other commands options of these names are no groups.
+        groups = [group for group in BY_REFERENCE if isinstance(settings.get(group), DictConfig)]
+        plain = OmegaConf.to_container(settings, resolve=False)
+        read = _references(plain, groups)
+        for key, group in chosen.items():
+            if group in groups and not any(_overlap(key, other) for other in read):
+                raise ValueError(
+                    f"{key} has no effect: no other option of this command line reads {group!r}. "
+                    f"Leave it out, or choose {self._reader_of(group, plain)}."
+                )
+
+    def _reader_of(self, group: str, plain: object) -> str:
+        """Returns a choice `GROUP=NAME` whose file reads a group."""
+        readers = [
+            f"{where}={file.stem}"
+            for where in ("policy/observation_encoder", "head/image_encoder")
+            for file in sorted((self.folder / where).glob("*.yaml"))
+            if f"${{{group}." in file.read_text()
+            and isinstance(plain, dict)
+            and where.partition("/")[0] in plain
+        ]
+        return " or ".join(readers) or "a network that does"
+
     def introduction(self) -> str:
         """Returns the opening comment of the primary file, without Hydra's `@package` line."""
         return opening_comment(self.folder / f"{self.name}.yaml")
@@ -260,3 +301,34 @@ def _keys(settings: DictConfig, prefix: str = "") -> Iterator[str]:
 
 def _last(key: str) -> str:
     return key.rpartition(".")[2]
+
+
+def _references(plain: object, groups: Sequence[str]) -> set[str]:
+    """Returns the options of groups that options outside of them read, also through one another."""
+    assert isinstance(plain, dict)
+    waiting = [value for key, value in plain.items() if key not in groups]
+    found = set[str]()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, str):
+            for name in _REFERENCE.findall(value):
+                if name.partition(".")[0] in groups and name not in found:
+                    found.add(name)
+                    waiting.append(_below(plain, name))
+    return found
+
+
+def _below(plain: object, name: str) -> object:
+    """Returns the value of an option in nested settings, None if there is none."""
+    for part in name.split("."):
+        plain = plain.get(part) if isinstance(plain, dict) else None
+    return plain
+
+
+def _overlap(key: str, other: str) -> bool:
+    """Returns whether two options are the same, or one contains the other."""
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")

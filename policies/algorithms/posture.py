@@ -24,11 +24,12 @@ from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.observation.joint_state import JointState
 from stringline.policies.observation.normaliser import Normaliser
 
-LEAST_SCALE = 0.01
+LEAST_SCALE = 0.002
 """Smallest standard deviation of a remainder, in units of normalised actions."""
 
 _UNFITTED_SCALE = 2.0  # Differences of two numbers between -1 and 1 are within it.
 _FOLLOWING = 30.0  # Weight of fixed actions beside the size of the correction.
+_SCALE_COEFFICIENTS = 4  # Of the logarithm of the scale, a polynomial of the time.
 
 
 class Posture(nn.Module):
@@ -85,11 +86,13 @@ class FittedWindows:
 class ChunkRemainder(nn.Module):
     """Converts normalised actions to the numbers that a network generates, and back.
 
-    A normalised action t of a chunk is h + W_t [1, s] + scale g_t, clipped to the range of the
+    A normalised action t of a chunk is h + W_t [1, s] + scale_t g_t, clipped to the range of the
     data: h holds the measured joints (zero for grippers, and for actions that cannot hold), s are
     the normalised joints and velocities, and g is the remainder, which the network generates. W and
     the scale are fitted to the training windows; before that W is zero. They are in the weights of
-    a checkpoint. g has mean square 1, so all numbers of a chunk count the same in the loss.
+    a checkpoint. The scale rises along the chunk, as the error of the linear part does, so g has
+    mean square 1 at every action: no action counts for more in the loss, and an error of the
+    network moves an action as far as the linear part is unsure of it.
 
     Smooth numbers are polynomials of the time in the chunk: noise, the input and the output of the
     network are projected on them. Their noise is larger, so that it still has variance 1 per
@@ -97,7 +100,7 @@ class ChunkRemainder(nn.Module):
 
     Attributes:
         weight: (T, 1 + S, D) W.
-        scale: (D,) standard deviation of the remainder.
+        scale: (T, D) standard deviation of the remainder, smooth along the chunk.
         reach: (D,) largest magnitude of g in the training data.
         gain: (D,) factor of the standard deviation of noise.
         anchored: Whether smooth chunks begin with the linear part.
@@ -153,7 +156,7 @@ class ChunkRemainder(nn.Module):
         self.chunk = chunk
         dim = space.dim
         self.register_buffer("weight", torch.zeros(chunk, 1 + self.state.dim, dim))
-        self.register_buffer("scale", torch.full((dim,), _UNFITTED_SCALE))
+        self.register_buffer("scale", torch.full((chunk, dim), _UNFITTED_SCALE))
         self.register_buffer("reach", torch.ones(dim))
         free = torch.zeros(dim, dtype=torch.bool)
         free[list(space.openings)] = True
@@ -241,20 +244,22 @@ class ChunkRemainder(nn.Module):
         """
         if self.linear:
             self.weight.copy_(self._ridge_weights(windows()))
-        count = torch.zeros((), dtype=torch.float64)
-        squares = torch.zeros(len(self.scale), dtype=torch.float64)
+        count = torch.zeros(self.chunk, 1, dtype=torch.float64)
+        squares = torch.zeros(self.scale.shape, dtype=torch.float64)
         largest = torch.zeros_like(squares)
         for each in windows():
             normal = self._normal(each)
-            rest = (normal - self.base(self._here(each), normal))[self._inside(each)].double().cpu()
-            count += len(rest)
+            inside = self._inside(each)[..., None]
+            rest = ((normal - self.base(self._here(each), normal)) * inside).double().cpu()
+            count += inside.sum(dim=0).cpu()
             squares += rest.square().sum(dim=0)
-            largest = torch.maximum(largest, rest.abs().amax(dim=0)) if len(rest) else largest
-        if not count:
+            if len(rest):
+                largest = torch.maximum(largest, rest.abs().amax(dim=0))
+        if not count.any():
             raise ValueError("There are no windows to fit the posture to.")
-        scale = (squares / count).sqrt().clamp(min=LEAST_SCALE)
+        scale = _smooth_scale((squares / count.clamp(min=1)).sqrt(), count[:, 0] > 0)
         self.scale.copy_(scale)
-        self.reach.copy_((largest / scale).clamp(min=1.0))
+        self.reach.copy_((largest / scale).amax(dim=0).clamp(min=1.0))
 
     def _ridge_weights(self, windows: Iterator[FittedWindows]) -> Tensor:
         """Returns W: each action's own regression, over the windows that contain it."""
@@ -304,6 +309,18 @@ class ChunkRemainder(nn.Module):
     @property
     def _all_free(self) -> bool:
         return self.basis.shape[1] == self.chunk and not self.anchored
+
+
+def _smooth_scale(deviation: Tensor, known: Tensor) -> Tensor:
+    """Returns standard deviations (T, D) that are smooth along the chunk, float64.
+
+    Actions that no window contains, not `known` (T,), have that of the last one before.
+    """
+    last = int(known.nonzero()[-1])
+    logarithm = deviation.clamp(min=LEAST_SCALE).log()
+    logarithm[last + 1 :] = logarithm[last]
+    basis = polynomials(len(deviation), _SCALE_COEFFICIENTS, anchored=False)
+    return (basis @ (basis.mT @ logarithm)).exp()
 
 
 def polynomials(chunk: int, count: int, *, anchored: bool) -> Tensor:

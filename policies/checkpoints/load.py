@@ -28,6 +28,7 @@ from stringline.encoders.training.checkpoint import (
 from stringline.encoders.training.checkpoint_digest import sha256_of
 from stringline.encoders.training.checkpoint_sizes import bounded_by
 from stringline.policies.action_spaces.space import ActionSpace
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.keypose_policy import (
     HELD_OPENINGS,
     KeyposePolicySettings,

@@ -18,6 +18,12 @@ SMALLEST = {"expert_trials": 4, "episodes": 10, "steps": 50, "trials": 5, "wire_
 WORDS = {"expert_trials": "trials of the expert", "episodes": "demonstrations", "steps": "steps"}
 FIRST = ("expert_trials", "episodes", "steps")
 LAST = ("trials", "wire_trials")
+# No machine of a few cores is faster; they show that a budget is impossible before any measurement.
+FASTEST = {
+    "expert_trials": Speed(2.0, 0.05),
+    "episodes": Speed(2.0, 0.1),
+    "steps": Speed(2.0, 0.01),
+}
 _LARGEST_FACTOR = 1000.0
 _HALVINGS = 60
 
@@ -61,25 +67,39 @@ class Budget:
             self.speeds[name] = measured()
             self._save()
 
-    def plan_training(self, elapsed_s: float, done: Mapping[str, int]) -> None:
-        """Plans the phases until the end of the training.
+    def check(self, elapsed_s: float, done: Mapping[str, int]) -> None:
+        """Checks that the smallest useful run is possible, as far as speeds are known.
+
+        Phases that were not measured count with the speed of the fastest machine.
 
         Args:
             elapsed_s: Duration of the run so far, seconds.
             done: Finished units by name.
 
         Raises:
-            ValueError: The budget is too short for the smallest useful run.
+            ValueError: The budget is too short.
         """
         if all(name in self.counts for name in FIRST):
             return
         needed = (elapsed_s + self._seconds(FIRST, 0.0, done)) / BEFORE_TRIALS
         if needed > self._minutes * 60:
             smallest = ", ".join(f"{self._count(name, 0.0)} {WORDS[name]}" for name in FIRST)
+            measured = all(name in self.speeds for name in FIRST)
             raise ValueError(
                 f"minutes is {self._minutes:g}; the smallest useful run ({smallest}) needs "
-                f"{math.ceil(needed / 6) / 10:g} minutes on this machine."
+                f"{'' if measured else 'more than '}{math.ceil(needed / 6) / 10:g} minutes on this "
+                "machine."
             )
+
+    def plan_training(self, elapsed_s: float, done: Mapping[str, int]) -> None:
+        """Plans the phases until the end of the training, whose speeds are known; see `check`.
+
+        Raises:
+            ValueError: The budget is too short for the smallest useful run.
+        """
+        if all(name in self.counts for name in FIRST):
+            return
+        self.check(elapsed_s, done)
         self._plan(FIRST, self._minutes * 60 * BEFORE_TRIALS - elapsed_s, done)
 
     def plan_trials(self, elapsed_s: float, done: Mapping[str, int]) -> None:
@@ -111,7 +131,8 @@ class Budget:
         total = 0.0
         for name in names:
             missing = max(self._count(name, factor) - done.get(name, 0), 0)
-            total += self.speeds[name].start_s + missing * self.speeds[name].each_s
+            speed = self.speeds[name] if name in self.speeds else FASTEST[name]
+            total += speed.start_s + missing * speed.each_s
         return total
 
     def _save(self) -> None:

@@ -35,6 +35,7 @@ from stringline.sim.worlds.world_versions import result_versions
 
 MEASURED_STEPS = 12
 CHECK, PLANNING = "check", "planning"
+FOLDERS = {"expert_trials": "expert", "episodes": "demonstrations"}
 PHASES = ("expert", "demonstrations", "training", "direct", "wire", "report")
 
 
@@ -51,9 +52,12 @@ class DemoChain:
     def run(self) -> None:
         """Runs the phases that are not finished."""
         stopwatch = self._stopwatch
+        budget = self._budget()
+        if budget is not None:
+            budget.check(stopwatch.elapsed(), self._done())
         with stopwatch.phase(CHECK):
             self._check_policy()
-        budget = self._plan_training()
+        self._plan_training(budget)
         with stopwatch.phase("expert"):
             expert = self._expert(self._settings.expert_trials)
         with stopwatch.phase("demonstrations"):
@@ -83,23 +87,36 @@ class DemoChain:
         model = self._settings.policy
         build_policy(model, data.contract, data.statistics(model))
 
-    def _plan_training(self) -> Budget | None:
-        """Measures the phases until the end of the training and sets their counts."""
+    def _budget(self) -> Budget | None:
+        """Returns the budget of the run, if it has one."""
         settings = self._settings
         if settings.minutes is None:
             return None
+        return Budget(self._folder / "budget.json", settings.minutes, settings.proportions())
+
+    def _done(self) -> dict[str, int]:
+        """Returns the finished units of the phases before the training."""
+        return {name: self._stored(folder) for name, folder in FOLDERS.items()}
+
+    def _plan_training(self, budget: Budget | None) -> None:
+        """Measures the phases until the end of the training and sets their counts.
+
+        The training takes the most time and needs no further demonstration, so it is measured
+        first: a budget that it exceeds ends the run before the collection.
+        """
+        if budget is None:
+            return
+        settings = self._settings
         stopwatch = self._stopwatch
-        budget = Budget(self._folder / "budget.json", settings.minutes, settings.proportions())
         works = {"expert_trials": self._expert, "episodes": self._demonstrate}
-        folders = {"expert_trials": "expert", "episodes": "demonstrations"}
-        done = {name: partial(self._stored, folder) for name, folder in folders.items()}
         with stopwatch.phase(PLANNING):
-            for name, work in works.items():
-                budget.speed(name, partial(measure, work, done[name], settings.workers))
             budget.speed("steps", self._training_speed)
-        budget.plan_training(stopwatch.elapsed(), {name: count() for name, count in done.items()})
+            for name, work in works.items():
+                budget.check(stopwatch.elapsed(), self._done())
+                done = partial(self._stored, FOLDERS[name])
+                budget.speed(name, partial(measure, work, done, settings.workers))
+        budget.plan_training(stopwatch.elapsed(), self._done())
         self._settings = settings.counted(budget.counts)
-        return budget
 
     def _plan_trials(self, budget: Budget | None) -> None:
         """Measures the evaluations by their first trials and sets their counts."""

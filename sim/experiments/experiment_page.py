@@ -106,10 +106,11 @@ def _charts(results: ExperimentResults) -> dict[str, str]:
 def _notes(results: ExperimentResults) -> list[str]:
     lone = [row.recipe for row in results.rows if row.interval is None]
     if not lone:
-        return []
+        return results.notes
     return [
+        *results.notes,
         f"{', '.join(dict.fromkeys(lone))}: a single training shows nothing of how much trainings "
-        f"of a recipe differ, so there is no interval; use trainings=3 or more."
+        f"of a recipe differ, so there is no interval; use trainings=3 or more.",
     ]
 
 

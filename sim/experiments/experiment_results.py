@@ -15,7 +15,12 @@ from stringline.sim.experiments.experiment_plan import Cell
 from stringline.sim.statistics.intervals import Interval, Rate
 from stringline.sim.statistics.macro import points
 from stringline.sim.statistics.paired import holm
-from stringline.sim.statistics.trainings import Estimate, recipe_difference, recipe_rate
+from stringline.sim.statistics.trainings import (
+    FEW_TRAININGS,
+    Estimate,
+    recipe_difference,
+    recipe_rate,
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,8 @@ class DifferenceRow:
     """The difference of two recipes on one task or on all tasks, second less first.
 
     Attributes:
-        corrected: p value after Holm's correction for the `family` of rows.
+        corrected: Posterior probability after Holm's correction for the `family` of rows.
+        trainings: Smaller number of trainings of both recipes.
     """
 
     first: str
@@ -60,19 +66,21 @@ class DifferenceRow:
     estimate: Estimate
     corrected: float
     family: int
+    trainings: int
 
     @property
-    def p(self) -> float:
-        """The p value without correction."""
-        assert self.estimate.p is not None
-        return self.estimate.p
+    def posterior(self) -> float:
+        """The two-sided posterior probability without correction; see `Estimate`."""
+        assert self.estimate.posterior is not None
+        return self.estimate.posterior
 
     @property
     def verdict(self) -> str:
         """The verdict in words."""
         if self.corrected > LEVEL:
             return "no evidence of a difference"
-        return f"{self.second if self.estimate.value > 0 else self.first} is better"
+        few = f" (of {self.trainings} trainings)" * (self.trainings < FEW_TRAININGS)
+        return f"{self.second if self.estimate.value > 0 else self.first} is better{few}"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the row as plain JSON."""
@@ -83,8 +91,8 @@ class DifferenceRow:
             "difference": self.estimate.value,
             "low": self.estimate.interval.low,
             "high": self.estimate.interval.high,
-            "p": self.p,
-            "p_corrected": self.corrected,
+            "posterior": self.posterior,
+            "posterior_corrected": self.corrected,
             "compared": self.family,
             "verdict": self.verdict,
         }
@@ -164,14 +172,27 @@ class ExperimentResults:
                 f"{row.second} - {row.first}",
                 row.task,
                 difference_text(row.estimate),
-                f"{row.p:.2g}",
+                f"{row.posterior:.2g}",
                 f"{row.corrected:.2g}" if row.family > 1 else "-",
                 row.verdict,
             )
             for row in self.differences
         ]
-        compared = ("compared", "task", "difference", "p", "Holm", "verdict")
-        return f"{text}\n\n{text_table(compared, rows, words=(0, 1, 5))}"
+        compared = ("compared", "task", "difference", "posterior", "Holm", "verdict")
+        table = text_table(compared, rows, words=(0, 1, 5))
+        return "\n\n".join((text, table, *self.notes))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the differences has to know."""
+        few = min((row.trainings for row in self.differences), default=FEW_TRAININGS)
+        meaning = "posterior: twice the posterior probability of the other sign, not a p value."
+        if few >= FEW_TRAININGS:
+            return [meaning] if self.differences else []
+        return [
+            f"{meaning} With {few} trainings of a recipe it is below .05 for 8 to 13 % of equal "
+            f"recipes; use trainings={FEW_TRAININGS} to claim a difference."
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the results as plain JSON."""
@@ -244,7 +265,8 @@ def _differences(
         one, two = ([outcomes[recipe][task] for task in tasks] for recipe in (first, second))
         if _measurable(one) and _measurable(two):
             estimate = recipe_difference(one, two)
-            rows.append(DifferenceRow(first, second, _name(tasks), estimate, 1.0, 1))
+            trainings = min(len(one[0]), len(two[0]))
+            rows.append(DifferenceRow(first, second, _name(tasks), estimate, 1.0, 1, trainings))
     return rows
 
 
@@ -254,10 +276,9 @@ def _measurable(tables: Sequence[NDArray[np.float64]]) -> bool:
 
 
 def _corrected(rows: Sequence[DifferenceRow]) -> list[DifferenceRow]:
-    corrected = holm([row.p for row in rows])
-    return [
-        replace(row, corrected=p, family=len(rows)) for row, p in zip(rows, corrected, strict=True)
-    ]
+    corrected = holm([row.posterior for row in rows])
+    pairs = zip(rows, corrected, strict=True)
+    return [replace(row, corrected=value, family=len(rows)) for row, value in pairs]
 
 
 def _name(tasks: Sequence[str]) -> str:

@@ -140,7 +140,7 @@ def check_command(command: str, overrides: tuple[str, ...], where: str) -> None:
     try:
         kept = configuration.without_null_choices(overrides)
         configuration.check_kinds(kept)
-        configuration.composed(kept)
+        configuration.check_effects(configuration.composed(kept), kept)
     except Exception as error:
         message = explain(error, configuration, overrides)
         if message is None:

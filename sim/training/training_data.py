@@ -172,6 +172,20 @@ class TrainingData:
             return Windows(self._stores[0], names=names[0], **inputs)
         return MixedWindows(self._sources, self._stores, names=names, **inputs)
 
+    def check_chunk(self, policy: ChunkPolicy, hold_s: float = 0.0) -> None:
+        """Checks that a chunk fits into the longest training episode, see `windows_for`.
+
+        Raises:
+            ValueError: All further actions of a chunk would be padding, which no loss counts.
+        """
+        longest = max(episode.steps for episode in self._episodes(self.training))
+        most = longest + round(hold_s * policy.contract.control_hz)
+        if policy.chunk > most:
+            raise ValueError(
+                f"policy.chunk is {policy.chunk}; allowed: up to {most}, the actions of the "
+                "longest episode. Further ones would never be trained."
+            )
+
     def _episodes(self, names: Sequence[Sequence[str]]) -> list[StoredEpisode]:
         return [
             store.episode(name, removed=True)

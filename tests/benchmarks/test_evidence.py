@@ -540,7 +540,7 @@ def test_policies_that_start_elsewhere_have_a_table_of_their_own(
     added = text.removeprefix(before)
     assert "small: one policy for all tasks, plain experts from the home pose" in added
     assert "| task | cayley_values_plain | none_plain |" in added
-    assert "| cayley_values_plain less this, recipes, p (Holm) | - | +0 points [" in added
+    assert "| cayley_values_plain less this, recipes, posterior (Holm) | - | +0 points [" in added
 
 
 def test_without_lines_there_is_no_table(page: ModuleType, looks_page: ModuleType) -> None:

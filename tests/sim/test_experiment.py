@@ -108,7 +108,9 @@ def test_ended_cells_are_not_run_again(attempt: Attempt, tmp_path: Path) -> None
     expected = recipe_difference([tables[0]], [tables[1]])
     assert difference["difference"] == pytest.approx(-0.6)
     assert (difference["low"], difference["high"]) == expected.interval
-    assert difference["verdict"] == "cayley is better"
+    assert difference["verdict"] == "cayley is better (of 2 trainings)"
+    assert "posterior" in difference
+    assert "p" not in difference
     assert summary["recipes"][0]["trainings"]["1"] == Rate(16, 20).to_dict()
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Content-Security-Policy" in page

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.loading.statistics import BINS, QUANTILES, Statistics, statistics_of
+from stringline.datasets.loading.statistics import (
+    BINS,
+    GRIPPER_POSITIONS,
+    QUANTILES,
+    Statistics,
+    statistics_of,
+)
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 
@@ -57,7 +63,9 @@ def test_statistics_of_episodes(
     for seed, arrays in enumerate(episodes):
         store.write(arrays, EpisodeAttributes(contract, "reach", seed))
     found = Statistics.of_episodes(store.episodes())
-    assert set(found) == {"action", "joints/position"}
+    assert set(found) == {"action", "joints/position", GRIPPER_POSITIONS}
+    places = np.concatenate([arrays["T_base_gripper/one"][:, :3, 3] for arrays in episodes])
+    np.testing.assert_array_equal(found[GRIPPER_POSITIONS].min, places.min(0))
     np.testing.assert_allclose(
         found["action"].mean,
         np.concatenate([a["action"] for a in episodes]).mean(0, np.float64),

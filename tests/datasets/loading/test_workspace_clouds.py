@@ -119,7 +119,7 @@ def test_the_robot_is_not_in_the_cloud() -> None:
     radii = np.array([mount.radius for mount in ALOHA.capsule_mounts] * len(ALOHA.arms))
     hand = ALOHA.forward_kinematics(q)["left"][:3, 3]
     box = Workspace(tuple(hand - 0.2), tuple(hand + 0.2))  # type: ignore[arg-type]
-    T = looking_at(hand + np.array([0.0, -0.5, 0.05]), hand)
+    T = looking_at(tuple(hand + np.array([0.0, -0.5, 0.05])), tuple(hand))
     seen = scene()
     for name in CAMERA_POSES:
         seen[f"T_base_camera/{name}"] = T

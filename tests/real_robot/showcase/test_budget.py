@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.real_robot.chains import chain
 
+from stringline.datasets.store.store import EpisodeStore
 from stringline.real_robot.showcase.budget import BEFORE_TRIALS, Budget
 from stringline.sim.rollout.speed import Speed, measure
 
@@ -86,6 +87,16 @@ def test_a_budget_that_is_too_short_says_how_long_it_must_be(tmp_path: Path) -> 
     assert longer.counts["episodes"] >= 10
 
 
+def test_an_impossible_budget_is_refused_before_any_measurement(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"minutes is 0.1; .* needs more than 0.2 minutes"):
+        Budget(tmp_path / "budget.json", 0.1, USUAL).check(0.0, NONE)
+    made = Budget(tmp_path / "budget.json", 1.0, USUAL)
+    made.check(0.0, NONE)
+    made.speed("steps", lambda: Speed(5.0, 1.0))
+    with pytest.raises(ValueError, match=r"minutes is 1; .* needs more than 1.3 minutes"):
+        made.check(0.0, NONE)
+
+
 def test_speeds_are_measured_once_by_work_that_counts(tmp_path: Path) -> None:
     targets: list[int] = []
     speed = measure(targets.append, lambda: targets[-1] if targets else 0, 2)
@@ -101,11 +112,17 @@ def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(tmp_path: Path)
     """The chain of one KUKA arm; the checked and the measured episodes are those of the run."""
     output = tmp_path / "demo"
     changes = ("task=kuka_pick", "task.time_limit_s=6", "task.frame_hz=5", "lost_grasps=0")
-    with pytest.raises(ValueError, match=r"useful run \(1 trials of the expert, 2 demo"):
+    with pytest.raises(
+        ValueError, match=r"useful run \(1 trials of the expert, 2 demo.* more than"
+    ):
         chain(output, *changes, "minutes=0.01").run()
+    assert not (output / "demonstrations").exists()
+    with pytest.raises(ValueError, match=r"useful run \(1 trials of the expert, 2 demo"):
+        chain(output, *changes, "minutes=0.2").run()
     measured = json.loads((output / "budget.json").read_text())
-    assert set(measured["speeds"]) == {"expert_trials", "episodes", "steps"}
+    assert set(measured["speeds"]) == {"steps"}
     assert measured["counts"] == {}
+    assert len(EpisodeStore.open(output / "demonstrations")) == 1
     assert not (output / "training").exists()
     chain(output, *changes).run()
     summary = json.loads((output / "summary.json").read_text())

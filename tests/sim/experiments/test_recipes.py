@@ -107,3 +107,25 @@ def test_right_overrides() -> None:
     check_command("stringline-eval", ("execute_steps=8", "task.time_limit_s=3"), "x")
     assert names_data(["encoder=rope", "dataset.path=x"])
     assert not names_data(["encoder=rope", "dataset.held_out=3"])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("policy/observation_encoder=vit", "encoder=rope_mixed"),
+        ("policy/observation_encoder=vit", "encoder.values=false"),
+        ("policy/observation_encoder=vit", "coordinates=grid"),
+        ("policy=act", "depth=normals"),
+    ],
+)
+def test_options_without_effect_on_the_network_are_refused(overrides: tuple[str, ...]) -> None:
+    """Recipes that differ only in them would compare a network with itself."""
+    option = overrides[1].partition("=")[0]
+    with pytest.raises(ValueError, match=f"recipe: {option} has no effect.*encoder=places"):
+        check_command("stringline-train", overrides, "recipe")
+    check_command("stringline-train", overrides[1:], "recipe")
+
+
+def test_an_option_that_another_option_reads_has_an_effect() -> None:
+    """The encoder of the places reads the wavelengths of the coordinates."""
+    check_command("stringline-train", ("coordinates.wavelengths=[0.04,3.0]",), "recipe")

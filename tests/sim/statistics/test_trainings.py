@@ -93,7 +93,7 @@ def test_equal_outcomes_are_not_certain() -> None:
         assert value in estimate.interval
     alike = recipe_difference([counted(40, 40)], [counted(40, 40)])
     assert alike.value == 0
-    assert alike.p == pytest.approx(1.0)
+    assert alike.posterior == pytest.approx(1.0)
     assert alike.interval.low == -alike.interval.high < -0.02
 
 
@@ -115,9 +115,9 @@ def test_a_difference_has_a_sign_an_order_and_a_test() -> None:
         turned = recipe_difference([second[::-1]], [first])
         assert found.value == pytest.approx(-turned.value)
         assert found.interval.low == pytest.approx(-turned.interval.high)
-        assert found.p == pytest.approx(turned.p)
-        assert found.p is not None
-        assert (found.p < 0.05) != has(found.interval, 0.0)
+        assert found.posterior == pytest.approx(turned.posterior)
+        assert found.posterior is not None
+        assert (found.posterior < 0.05) != has(found.interval, 0.0)
 
 
 def test_starts_are_paired() -> None:

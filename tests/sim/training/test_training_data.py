@@ -131,6 +131,17 @@ def test_a_history_longer_than_all_episodes_is_refused(store: EpisodeStore, mixe
         data.windows_for(policy, data.training)
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_chunk_longer_than_all_episodes_is_refused(store: EpisodeStore, mixed: bool) -> None:
+    data = TrainingData([Source(store.path)] if mixed else store, 1)
+    longest = max(store.episode(name).steps for name in data.training[0])
+    data.check_chunk(trained_on(data, f"policy.chunk={longest}"))
+    longer = trained_on(data, f"policy.chunk={longest + 10}")
+    with pytest.raises(ValueError, match=f"policy.chunk is {longest + 10}; .* up to {longest}"):
+        data.check_chunk(longer)
+    data.check_chunk(longer, hold_s=10 / data.contract.control_hz)
+
+
 def test_data_without_motion_are_refused(tmp_path: Path) -> None:
     """Actions that never change are an error in any action space."""
     still = EpisodeStore.create(tmp_path / "still")
