@@ -479,13 +479,13 @@ class CloudCache:
 
     def _key(self, episode: StoredEpisode, steps: Array, spans: Sequence[Any]) -> str:
         """Returns the identifier of an episode's clouds: of the content of all that they show."""
-        read = ["rgb/", "depth/", "intrinsics/", "T_base_camera/", "joints/position", "frame/"]
-        if len(spans):
-            read.append("T_base_gripper/")  # What is held depends on them.
+        images = ("rgb/", "depth/", "intrinsics/", "T_base_camera/", "joints/position", "frame/")
+        # What is held depends on the grippers.
+        read = (*images, "T_base_gripper/") if len(spans) else images
         content = sorted(
             f"{key} {entry.crc32} {entry.shape}"
             for key, entry in episode.entries.items()
-            if key.startswith(tuple(read))
+            if key.startswith(read)
         )
         digest = hashlib.sha256(" ".join(content).encode())
         digest.update(np.asarray(steps, np.int64).tobytes())
