@@ -88,8 +88,11 @@ actions are the commands of the expert.
 The experts draw their grasps, the places where they meet or release, and their pace for each
 episode. With `varied=false` they act in one way at one pace: from a varied start they go home
 first, of the grasps in reach they take the one that turns the gripper least from home, and numbers
-are in the middle of their ranges. That of `hand_over_banana` still draws where the grippers meet,
-within 3 cm.
+are in the middle of their ranges. Of grasps that need the same turn they take the one in front
+(dishes), in the middle of the object (KUKA), or at the rear wall (mug), so neighbouring starts have
+neighbouring grasps. The choice changes only where the nearer arm or object changes, where the
+mug's handle points to the rear, and where the gripper would have to turn by more than a quarter.
+That of `hand_over_banana` still draws where the grippers meet, within 3 cm.
 
     stringline-collect task={example} output=runs/{example} episodes=50
     stringline-collect task={example} output=runs/varied +task.options.version=2 lost_grasps=0.2

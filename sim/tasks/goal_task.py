@@ -30,6 +30,6 @@ class GoalTask(TabletopTask):
         contacts = self.contact_state(physics)
         stage = self.progress(physics, contacts)
         put_down = self.put_down(physics, contacts)
-        released = self.reached(physics) and not contacts.by_any_arm(self.props)
+        released = not contacts.by_any_arm(self.props) and self.reached(physics)
         self.success = self.has_lasted(released and put_down and self.at_rest(physics), physics)
         self.stage = max(self.stage, len(self.stages) - 1 if self.success else stage)
