@@ -39,6 +39,7 @@ UNIT_M = 1e-4
 FARTHEST_M = 3.2
 """Largest coordinate of a workspace, m: stored points are 16-bit numbers."""
 SUPPORT_BIN_M = 0.01
+ROUNDED_M = 0.05
 CACHE_BYTES = 20 * 10**9
 _FORMAT = 1
 
@@ -86,12 +87,16 @@ class Workspace:
 
     @classmethod
     def around(cls, grippers: KeyStatistics, settings: CloudSettings) -> Self:
-        """Returns the workspace of a data set, given the statistics of its gripper positions."""
+        """Returns the workspace of a data set, given the statistics of its gripper positions.
+
+        It is rounded outwards to 5 cm: a few more recordings then seldom change it, and with it all
+        clouds.
+        """
         below = np.array([settings.margin_m, settings.margin_m, settings.below_m])
         above = np.array([settings.margin_m, settings.margin_m, settings.above_m])
-        low = (grippers.min - below).round(3)
-        high = (grippers.max + above).round(3)
-        return cls(tuple(low.tolist()), tuple(high.tolist()))
+        low = np.floor((grippers.min - below) / ROUNDED_M) * ROUNDED_M
+        high = np.ceil((grippers.max + above) / ROUNDED_M) * ROUNDED_M
+        return cls(tuple(low.round(3).tolist()), tuple(high.round(3).tolist()))
 
 
 @dataclass(frozen=True)

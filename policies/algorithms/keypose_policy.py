@@ -33,6 +33,7 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.workspace_clouds import PREFIX as CLOUD
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.encoding import EncodingFactory
+from stringline.encoders.vision.attention import check_heads
 from stringline.policies.algorithms.keypose_augmentation import SceneAugmentation
 from stringline.policies.algorithms.learned_policy import Batch, LearnedPolicy
 from stringline.policies.algorithms.row_noise import Generators, normal
@@ -93,6 +94,7 @@ class KeyposePolicySettings:
         noise_samples: Noisy keyposes per example in training, and samples whose mean is the pose.
         noise: Its noise at the first step.
         denoiser_depth: Blocks of the denoiser.
+        heads: Its attention heads; the width of the tokens must divide into heads of even size.
         draws: Draws of voxels of an observation at run time, whose votes are joined.
         modes: Number of modes that are predicted.
         vote_m: Distance within which votes are one mode, m.
@@ -112,6 +114,7 @@ class KeyposePolicySettings:
     noise_samples: int = 4
     noise: KeyposeNoise = field(default_factory=KeyposeNoise)
     denoiser_depth: int = 1
+    heads: int = 3
     draws: int = 4
     modes: int = 3
     vote_m: float = 0.03
@@ -170,9 +173,9 @@ class KeyposePolicy(LearnedPolicy):
                 f"policy=keyposes needs tokens with places; got {type(encoder).__name__}; allowed: "
                 "policy/observation_encoder=points or places."
             )
-        heads = 4
+        check_heads(encoder.dim, settings.heads)
         encoding = encoder.encoding_of_places(
-            settings.encoding, heads=heads, head_dim=encoder.dim // heads
+            settings.encoding, heads=settings.heads, head_dim=encoder.dim // settings.heads
         )
         if encoding.axes != 3:
             raise ValueError(

@@ -72,7 +72,7 @@ class PointSettings(EncoderSettings):
     values: bool = True
     dim: int = 96
     depth: int = 3
-    heads: int = 4
+    heads: int = 3
     mlp_ratio: float = 2.0
     share_layers: bool = True
     place_features: bool = True
