@@ -518,8 +518,7 @@ def _flag_losses(votes: Votes, target: _Target) -> dict[str, Tensor]:
 def held_openings(episode: StoredEpisode, settings: KeyposeSettings) -> NDArray[np.float64]:
     """Returns the measured openings (K, arms) of grippers at the end of closing strokes.
 
-    Where an arm does not close in a keypose, its row repeats its opening at another closing; 0 if
-    it never closes in the episode.
+    All rows of an arm are its smallest opening at a closing of the episode; 1 if it never closes.
     """
     keyposes = episode_keyposes(episode, settings)
     contract = episode.attributes.contract
