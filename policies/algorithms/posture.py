@@ -279,13 +279,8 @@ class ChunkRemainder(nn.Module):
         penalty[0] = 0.0  # The mean is free.
         gram += torch.diag_embed(self.ridge * count[:, None] * penalty)
         gram[count == 0] = torch.eye(size, dtype=torch.float64)
-<<<<<<< HEAD
-        solution: Tensor = torch.linalg.lstsq(gram, cross, driver="gelsd").solution
-        return solution
-=======
         weights: Tensor = torch.linalg.lstsq(gram, cross, driver="gelsd").solution
         return weights
->>>>>>> 745f63be6fe256d52029280e4991760d2dcf74ee
 
     def _normal(self, windows: FittedWindows) -> Tensor:
         return self._range[0].normalise(windows.actions.to(self.weight))
