@@ -389,7 +389,7 @@ def test_trainings_are_shown_one_by_one(page: ModuleType) -> None:
         [page.table_of_outcomes({0: "1" * 9 + "0", 1: "1" * 7 + "000"})],
     ).interval
     assert none.count("+80 points") == none.count("+30 points") == 1
-    assert f"| +55 points [{100 * low:+.0f}, {100 * high:+.0f}], p " in none
+    assert f"| +55 points [{100 * low:+.0f}, {100 * high:+.0f}], posterior " in none
     once = next(row for row in text.splitlines() if row.startswith("| cayley |"))
     assert "| 5/10 = 50 % [24, 76] | - | +40 points" in once
     assert once.endswith(" | - |")
