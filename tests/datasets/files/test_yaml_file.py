@@ -84,3 +84,9 @@ def test_a_huge_file_is_refused(tmp_path: Path) -> None:
     os.truncate(tmp_path / "huge.yaml", 2**40)
     with pytest.raises(ValueError, match=r"huge.yaml has more than the allowed 4194304 bytes\."):
         read_yaml("The limits file", tmp_path / "huge.yaml")
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(ValueError, match=r"The limits file .*pipe\.yaml is not a file"):
+        read_yaml("The limits file", tmp_path / "pipe.yaml")
