@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import stringline
+from stringline.datasets.files import yaml_file
 from stringline.datasets.files.yaml_file import parse_yaml, read_yaml
 
 LEVELS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 9))
@@ -77,6 +78,13 @@ def test_the_files_of_this_package_are_read_as_by_pyyaml() -> None:
     shipped = folder / "policies" / "checkpoints" / "hand_over_banana" / "checkpoint.yaml"
     for file in (shipped, *sorted((folder / "configs" / "robot").glob("*.yaml"))):
         assert parse_yaml(file.read_text()) == yaml.safe_load(file.read_text())
+
+
+def test_a_text_of_very_many_entries_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_file, "MOST_WRITTEN", 1000)
+    assert len(parse_yaml(f"[{'1,' * 990}]")) == 990
+    with pytest.raises(yaml.YAMLError, match="it has more than 1000 entries; allowed: fewer"):
+        parse_yaml(f"[{'1,' * 1001}]")
 
 
 def test_a_huge_file_is_refused(tmp_path: Path) -> None:
