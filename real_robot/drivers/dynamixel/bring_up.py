@@ -136,7 +136,7 @@ class BringUp:
         """
         self.watch()
         for servo in self.arm.masters:
-            for register, value in (ALWAYS | self._kept[servo.ident]).items():
+            for register, value in {**ALWAYS, **self._kept[servo.ident]}.items():
                 self.arm.bus.write_register(servo.ident, register, value)
         if silent := self.arm.measure(self._patience_s):
             raise ValueError(silent[0])
@@ -189,7 +189,7 @@ class BringUp:
                 f"moves, by {abs(present - still) * table.TICK_RAD:.3f} rad. Hold the arm still."
             )
         expected = {table.BUS_WATCHDOG: 0, table.STATUS_RETURN_LEVEL: table.ANSWERS_ALL}
-        expected |= ALWAYS | self._kept[master]
+        expected |= {**ALWAYS, **self._kept[master]}
         for register, value in expected.items():
             if (got := _value(image, register)) != value:
                 found.append(

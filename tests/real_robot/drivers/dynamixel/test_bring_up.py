@@ -360,7 +360,7 @@ def test_a_write_through_a_lost_list_changes_only_data() -> None:
 @pytest.mark.slow
 def test_answers_that_are_lost_on_the_way_are_asked_for_again(served: Served) -> None:
     """Every fifth read of several servos lacks the answer of one, as on a noisy line."""
-    arms = connected(served, answer_timeout_s=0.02)
+    arms = connected(served, answer_timeout_s=0.05)
     line = served.lines["left"]
     reads = 0
 
@@ -443,7 +443,7 @@ def test_a_restart_at_any_packet_of_arming_moves_nothing_and_torque_goes_on_wher
     assert total > 200
     last = range(total - 14, total)
     for at in [*range(0, total - 14, 29), *last]:
-        arms = connected(served, answer_timeout_s=0.02)
+        arms = connected(served)
         seen = 0
 
         def restart(packet_line: EmulatedLine, packet: Packet, at: int = at) -> None:
