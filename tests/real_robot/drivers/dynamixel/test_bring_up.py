@@ -134,6 +134,16 @@ def test_nothing_is_sent_to_sound_arms_by_restoring(served: Served) -> None:
     arms.close()
 
 
+def test_restoring_gives_no_torque_to_arms_without(served: Served) -> None:
+    arms = armed(served)
+    arms.disarm()
+    served.lines["left"].fault("restart", 1)
+    arms.read(time.monotonic)
+    arms.restore()
+    assert served.values(table.TORQUE_ENABLE) == {0}
+    arms.close()
+
+
 def test_a_restarted_joint_that_stands_elsewhere_is_named_and_needs_a_second_try(
     served: Served,
 ) -> None:
