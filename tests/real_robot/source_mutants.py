@@ -125,6 +125,8 @@ SOURCE_GUARDS = {
     "yaml: depth": _never("datasets/files/yaml_file.py", "self._depth == DEEPEST"),
     "yaml: cycles": _never("datasets/files/yaml_file.py", "not counts[node]"),
     "yaml: bytes": _never("datasets/files/yaml_file.py", "len(data) > MOST_YAML_BYTES"),
+    "yaml: keys given twice": _never("datasets/files/yaml_file.py", "name in lines"),
+    "yaml: written nodes": _never("datasets/files/yaml_file.py", "self._written > MOST_WRITTEN"),
     "process: obstacles before torque": SourceGuard(
         f"{DEVICE}/device_worker.py", "                self._check_cell()\n", ""
     ),
