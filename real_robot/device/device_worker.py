@@ -26,7 +26,12 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.device.device_loop import DeviceLoop
 from stringline.real_robot.device.device_state import chunk_layout
-from stringline.real_robot.device.scheduling import Priority, check_priority, prefer_priority
+from stringline.real_robot.device.scheduling import (
+    Priority,
+    busy_machine,
+    check_priority,
+    prefer_priority,
+)
 from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.ipc.camera_liveness import CameraLiveness
@@ -118,7 +123,7 @@ def run_device(setup: DeviceSetup, connection: Connection) -> None:
     except ValueError as error:
         if incidents is not None:
             incidents.end()
-        connection.send_bytes(json.dumps(getattr(error, "problems", [str(error)])).encode())
+        connection.send_bytes(_refusal(getattr(error, "problems", [str(error)])))
         return
     try:
         connection.send_bytes(OK)
@@ -260,7 +265,7 @@ class _Worker:
         try:
             notes = self._handle(request)
         except RobotNotReadyError as error:
-            self._connection.send_bytes(json.dumps(error.problems).encode())
+            self._connection.send_bytes(_refusal(error.problems))
             return
         if not self._stopped:
             self._connection.send_bytes(OK + (json.dumps(notes).encode() if notes else b""))
@@ -305,6 +310,12 @@ class _Worker:
         elif request == b"stop":
             self._stopped = True
         return ()
+
+
+def _refusal(problems: Sequence[str]) -> bytes:
+    """Returns the answer that lists problems; a busy computer may be the cause of any."""
+    busy = busy_machine()
+    return json.dumps([*problems, busy] if busy else [*problems]).encode()
 
 
 def _image_ages_s(cameras: CameraLiveness) -> tuple[float, ...]:
