@@ -129,9 +129,7 @@ def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_in_real_tim
 @contextmanager
 def load(processes: int) -> Iterator[None]:
     """Keeps processors busy, beside everything else."""
-    busy = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
-    ]
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
     finally:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import pytest
 from tests.real_robot.poor_networks import PERIOD, Network, NetworkRig, Receiver, Weather
 
