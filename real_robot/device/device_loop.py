@@ -204,7 +204,7 @@ class DeviceLoop:
             suspended_s=0.0 if self._suspension is None else self._suspension.elapsed_s(),
             permission_age_s=permission_age_s,
             stop_line_age_s=stop_line_age_s,
-            unsent_s=float((now - self._sent_s).max()),
+            unsent_s=max(0.0, float((now - self._sent_s).max()) - self._period_s),
         )
 
     @property

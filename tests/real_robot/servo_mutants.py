@@ -174,6 +174,7 @@ def servo_mutants() -> dict[str, Callable[[], None]]:
         "faults before torque": (ArmPair, "faults", lambda _: []),
         "lost torque": (servo_arm, "TORQUE_LOST", 0),
         "expired watchdogs": (servo_arm, "WATCHDOG_EXPIRED", 0),
+        "grip of a gripper with torque": (DynamixelArm, "keep_grip", lambda _: None),
         "end of watchdogs": (AlohaDriver, "close", lambda self: self._pair.close()),
     }
     found: dict[str, Callable[[], None]] = {

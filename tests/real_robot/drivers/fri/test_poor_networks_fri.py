@@ -134,7 +134,7 @@ def test_loss_delay_and_reordering_exceed_no_limit_at_the_controller(
     rig, far = make(rule=rule)
     rig.swing(3.0)
     rig.network.weather = weather
-    rig.swing(8.0)
+    rig.swing(4.0)
     assert_within_limits(far.receiver)
     assert far.controller.stops == []
 
