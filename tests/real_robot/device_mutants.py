@@ -57,7 +57,7 @@ DEVICE_GUARDS: dict[str, tuple[Any, str, Any]] = {
     "units of ages": (limits, "_AGE_S", POSITIVE),
     "units of temperatures": (limits, "_TEMPERATURE", FINITE),
     "commands that were not sent": (DeviceLoop, "_judge", _as_if_sent),
-    "space between commands": (DeviceLoop, "_space", lambda *_: None),
+    "space between commands": (DeviceLoop, "_space", lambda *_: 0.0),
     "goals of grippers": (SafetyFilter, "_beginning", lambda _, state, **__: state.anchor.copy()),
     "time of the soft start": (SafetyFilter, "_time_soft_start", _count_always),
     "soft start after a hold": (SafetyFilter, "_time_soft_start", _count_plans),
