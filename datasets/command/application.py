@@ -24,6 +24,7 @@ from stringline.datasets.command.consent import OPTION, consented
 from stringline.datasets.command.help_text import help_text
 from stringline.datasets.command.plain_options import plain_options
 from stringline.datasets.command.user_errors import explain
+from stringline.datasets.contract.argument_checks import printable
 from stringline.datasets.extensions.trust import ENVIRONMENT
 
 Task = Callable[[DictConfig], object]
@@ -94,14 +95,20 @@ def _command(config_name: str, folder: Path | None, stopped: str) -> "_Command":
     return command
 
 
+class _Lines(logging.Formatter):
+    """Formats messages so that names from data in them cannot forge lines or move the cursor."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Returns a message whose further lines are indented."""
+        record.message = "\n  ".join(map(printable, record.message.split("\n")))
+        return super().formatMessage(record)
+
+
 def start_logging(level: int) -> None:
     """Sends the log to standard error, a line per message; other libraries from WARNING on."""
-    logging.basicConfig(
-        level=logging.WARNING,
-        format="%(asctime)s %(levelname)-7s %(message)s",
-        datefmt="%H:%M:%S",
-        force=True,
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     for name in ("stringline", "__main__"):  # Under `python -m` a command is `__main__`.
         logging.getLogger(name).setLevel(level)
 
@@ -191,7 +198,8 @@ class _Command:
             if message is None or self.debug:
                 _log.exception("The trace of the error:")
             if message is not None:
-                sys.stderr.write(f"{self.configuration.command}: {message}\n")
+                lines = "\n".join(map(printable, message.split("\n")))
+                sys.stderr.write(f"{self.configuration.command}: {lines}\n")
             raise SystemExit(PROGRAM_ERROR if message is None else USER_ERROR) from None
 
 

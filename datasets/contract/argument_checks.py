@@ -30,13 +30,29 @@ def settings_of(kind: type[SettingsT], given: object, name: str) -> SettingsT:
     return kind(**given)
 
 
+def printable(text: object) -> str:
+    r"""Returns a text from data as one line that shows what it contains.
+
+    Control characters and line ends are escaped, as in `\x1b` and `\n`, and so are the marks that
+    change the direction of a text: a name must not move the cursor or forge a line of a report.
+    """
+    return "".join(
+        character
+        if character.isprintable() or character == " "
+        else character.encode("unicode_escape").decode()
+        for character in str(text)
+    )
+
+
 def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> ValueError:
     """Returns the error for a name that does not exist; `kind` is its noun ("camera", "task")."""
     names = sorted(allowed)
     # On a command line `got` may be a number.
     near = difflib.get_close_matches(str(got), names, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
-    return ValueError(f"There is no {kind} {got!r}.{hint} Allowed: {', '.join(names) or 'none'}.")
+    return ValueError(
+        f"There is no {kind} {got!r}.{hint} Allowed: {printable(', '.join(names)) or 'none'}."
+    )
 
 
 def unknown_public_name(target: str) -> ValueError:

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 SUFFIX = ".zarr.zip"
 _FETCHED = ".fetch-"
+_PACKED = ".archive-"
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,23 @@ def archive(store: EpisodeStore, url: str, *, workers: int = 2) -> list[str]:
     `url` is a folder or an address for fsspec; the folder is created if necessary.
     """
     remote = Remote.at(url)
-    if remote.local is not None:
-        remote.local.mkdir(parents=True, exist_ok=True)
+    if remote.local is None:
+        return _archive_missing(store, remote, workers)
+    remote.local.mkdir(parents=True, exist_ok=True)
+    with exclusive(remote.local):
+        for left in remote.local.glob(f"{_PACKED}*"):  # Of a command that was killed.
+            shutil.rmtree(left)
+        return _archive_missing(store, remote, workers)
+
+
+def _archive_missing(store: EpisodeStore, remote: Remote, workers: int) -> list[str]:
     present = remote.sizes()
     missing = [name for name in store.names() if name not in present]
 
     def copy(name: str) -> None:
         # On a local disk the file is renamed to its place, otherwise it is uploaded.
         with (
-            tempfile.TemporaryDirectory(prefix=".archive-", dir=remote.local) as folder,
+            tempfile.TemporaryDirectory(prefix=_PACKED, dir=remote.local) as folder,
             explained_full_disk(Path(folder)),
         ):
             file = Path(folder) / f"{name}{SUFFIX}"

@@ -47,3 +47,6 @@ MOST_OMITTED_BYTES = 2**32
 
 MOST_ANNOTATION_BYTES = 128 * 2**20
 """A JSON file of DROID's annotations: those of 76,000 episodes have about 40 MB."""
+
+MOST_SERIES = 1024
+"""Further series of an episode: sets of many robots have some dozens."""

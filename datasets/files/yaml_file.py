@@ -1,5 +1,7 @@
 """YAML files, with errors that name the file."""
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,10 @@ def read_yaml(kind: str, path: Path) -> Any:
         ValueError: The file cannot be read, is not valid YAML, or expands to too much.
     """
     try:
-        with path.open("rb") as file:
+        # Opening a pipe would wait for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError(f"{kind} {path} is not a file.")
             data = file.read(MOST_YAML_BYTES + 1)
         if len(data) > MOST_YAML_BYTES:
             raise ValueError(f"{kind} {path} has more than the allowed {MOST_YAML_BYTES} bytes.")

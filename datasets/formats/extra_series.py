@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stringline.datasets.contract.contract import SERIES, Array
-from stringline.datasets.files.limits import MOST_NUMBERS
+from stringline.datasets.files.limits import MOST_NUMBERS, MOST_SERIES
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.store.zarr_layout import array_name
 
@@ -32,7 +32,12 @@ def extra_series(
         offered: By name, series with `shape` and `dtype`. A dot in a name becomes a slash.
         read: Returns a series by its name; called only for those that fit.
         steps: Steps of the episode.
+
+    Raises:
+        ForeignDataError: There are too many.
     """
+    if len(offered) > MOST_SERIES:
+        raise ForeignDataError(f"it has {len(offered)} series; allowed: up to {MOST_SERIES}.")
     arrays: dict[str, Array] = {}
     left_out: dict[str, str] = {}
     for name, described in sorted(offered.items()):

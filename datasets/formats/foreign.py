@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.contract.argument_checks import printable, unknown_name
 from stringline.datasets.contract.contract import Array, Contract, EpisodeArrays
 from stringline.datasets.store.store import EpisodeStore
 
@@ -99,9 +99,9 @@ def table_of(left_out: LeftOut, episodes: int) -> str:
     """Returns a table of the parts of the data that were left out; empty without any."""
     if not left_out:
         return ""
-    width = max(len(name) for name, _ in left_out)
+    width = max(len(printable(name)) for name, _ in left_out)
     lines = [
-        f"  {name:<{width}}  {count} of {episodes} episodes: {reason}\n"
+        f"  {printable(name):<{width}}  {count} of {episodes} episodes: {printable(reason)}\n"
         for (name, reason), count in sorted(left_out.items())
     ]
     return f"Left out of the data:\n{''.join(lines)}"

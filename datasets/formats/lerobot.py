@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.files.limits import MOST_SERIES
 from stringline.datasets.formats import parquet
 from stringline.datasets.formats.checks import image, increasing, numbers
 from stringline.datasets.formats.depth_series import DepthOptions, depth_counts
@@ -98,6 +99,10 @@ class LeRobotReader:
         """Lists a data set."""
         info = read_info(path)
         features = info["features"]
+        if len(features) > MOST_SERIES:
+            raise ForeignDataError(
+                f"info.json has {len(features)} features; allowed: up to {MOST_SERIES}."
+            )
         cameras = cameras_of(features, self._cameras, self._depth)
         number = 0
         try:

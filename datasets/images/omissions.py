@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from stringline.datasets.contract.argument_checks import printable
 from stringline.datasets.formats.foreign import ForeignDataError
 
 
@@ -30,11 +31,11 @@ class Omissions:
         """Returns a table; empty if nothing was left out."""
         if not self.counts:
             return ""
-        width = max(len(part) for part, _ in self.counts)
+        width = max(len(printable(part)) for part, _ in self.counts)
         digits = len(str(max(self.counts.values())))
         lines = [
-            f"  {part:<{width}}  {count:>{digits}}: {reason} (the first: "
-            f"{self._examples[part, reason]})\n"
+            f"  {printable(part):<{width}}  {count:>{digits}}: {printable(reason)} (the first: "
+            f"{printable(self._examples[part, reason])})\n"
             for (part, reason), count in sorted(self.counts.items())
         ]
         return f"Left out of the data:\n{''.join(lines)}"

@@ -4,6 +4,7 @@ import sys
 
 from omegaconf import DictConfig
 
+from stringline.datasets.contract.argument_checks import printable
 from stringline.datasets.editing.edit import delete
 from stringline.datasets.images.image_store import ImageStore, is_image_store
 from stringline.datasets.store.group_metadata import FORMAT_VERSION
@@ -31,7 +32,7 @@ def verify(config: DictConfig) -> None:
     store = EpisodeStore.open(config.store)
     damage = verify_store(store)
     for sentence in (sentence for sentences in damage.values() for sentence in sentences):
-        sys.stdout.write(f"{sentence}\n")
+        sys.stdout.write(f"{printable(sentence)}\n")
     for left in store.leftovers():
         sys.stdout.write(f"{describe_leftover(left)} The next recording removes it.\n")
     if damage and config.set_aside:

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.cameras.image_size import ImageSize
 from stringline.datasets.command.command_line import report_next
+from stringline.datasets.contract.argument_checks import printable
 from stringline.datasets.formats.foreign import table_of
 from stringline.datasets.formats.imported_cameras import ImportedCameras
 from stringline.datasets.formats.limited_import import import_limited
@@ -51,7 +52,7 @@ def import_foreign(config: DictConfig) -> None:
     )
     sys.stdout.write(table_of(outcome.left_out, len(outcome.imported)))
     for name, reason in outcome.refused.items():
-        sys.stdout.write(f"Left out: {name}: {reason}\n")
+        sys.stdout.write(printable(f"Left out: {name}: {reason}") + "\n")
     if outcome.refused:
         kept = len(outcome.imported) + outcome.present
         total = kept + len(outcome.refused)

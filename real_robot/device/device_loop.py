@@ -146,10 +146,12 @@ class DeviceLoop:
         freshness = self._freshness(now)
         command = self._unsent = self._filter.step(target, self._state, now, freshness)
         delay_s = clock() - now
+        if delay_s <= self._period_s:
+            delay_s += self._space(clock)
         if not delay_s <= self._period_s:
             self._filter.withdraw(delay_s)
         else:
-            self._space(clock)
+            self._written_s = clock()
             self._judge(self._driver.write(command), command, now)
         self._unsent = None
         self._tick += 1
@@ -157,15 +159,17 @@ class DeviceLoop:
         if self._log is not None:
             self._log.cycle(state, now, self._sampler.in_force, target, self._filter.amounts)
 
-    def _space(self, clock: Clock) -> None:
+    def _space(self, clock: Clock) -> float:
         """Waits until about a period after the last command: two at once would be twice as fast.
 
-        Cycles begin in even periods, but a slow answer of the robot delays the rest of one.
+        Cycles begin in even periods, but a slow answer of the robot delays the rest of one. Returns
+        by how much the wait was longer than that, as after a suspension, seconds.
         """
-        early_s = self._written_s + _SPACING * self._period_s - clock()
-        if self._wait is not None and early_s > 0:
-            self._wait(early_s)
-        self._written_s = clock()
+        due_s = self._written_s + _SPACING * self._period_s
+        if self._wait is None or (early_s := due_s - clock()) <= 0:
+            return 0.0
+        self._wait(early_s)
+        return max(0.0, clock() - due_s)
 
     def _judge(self, sent: NDArray[np.bool_], command: SafeCommand, now: float) -> None:
         """Takes back the command of arms to which it was not sent, although it could have been."""
@@ -204,7 +208,7 @@ class DeviceLoop:
             suspended_s=0.0 if self._suspension is None else self._suspension.elapsed_s(),
             permission_age_s=permission_age_s,
             stop_line_age_s=stop_line_age_s,
-            unsent_s=float((now - self._sent_s).max()),
+            unsent_s=max(0.0, float((now - self._sent_s).max()) - self._period_s),
         )
 
     @property
@@ -221,6 +225,7 @@ class DeviceLoop:
         command = self._unsent or self._filter.brake()
         self._unsent = None
         self._space(time.monotonic)
+        self._written_s = time.monotonic()
         self._driver.write(command)
         self._command = command.position
 

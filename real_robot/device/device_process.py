@@ -22,7 +22,7 @@ from stringline.real_robot.device.device_state import (
     state_layout,
 )
 from stringline.real_robot.device.device_worker import EPISODE, OK, TIME, DeviceSetup, run_device
-from stringline.real_robot.device.scheduling import Priority
+from stringline.real_robot.device.scheduling import Priority, busy_machine
 from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.incidents.incident_log import describe_log
 from stringline.real_robot.incidents.incident_recorder import IncidentRecorder, LogPlan
@@ -242,7 +242,7 @@ class DeviceProcess:
             if self.silence_s > _UNRESPONSIVE_S or time.monotonic() > deadline:
                 raise DeviceError(
                     "The device process does not answer. The arms hold their last targets; use the "
-                    "emergency stop if they move."
+                    f"emergency stop if they move. {busy_machine()}".rstrip()
                 )
         try:
             answer = self._child.channel.recv_bytes()

@@ -26,7 +26,12 @@ import numpy as np
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.device.device_loop import DeviceLoop
 from stringline.real_robot.device.device_state import chunk_layout
-from stringline.real_robot.device.scheduling import Priority, check_priority, prefer_priority
+from stringline.real_robot.device.scheduling import (
+    Priority,
+    busy_machine,
+    check_priority,
+    prefer_priority,
+)
 from stringline.real_robot.driver_interface.driver import (
     ArmDriver,
     RestoringDriver,
@@ -120,15 +125,17 @@ def run_device(setup: DeviceSetup, connection: Connection) -> None:
         if setup.priority is Priority.REQUIRED and not setup.lock_step:
             check_priority(setup.period_s)
         with setup.beating():
+            # Its models take seconds on a busy computer, in which no controller is answered.
+            worker = _Worker(setup, connection, incidents)
             setup.driver.connect()
     except ValueError as error:
         if incidents is not None:
             incidents.end()
-        connection.send_bytes(json.dumps(getattr(error, "problems", [str(error)])).encode())
+        connection.send_bytes(_refusal(setup, getattr(error, "problems", [str(error)])))
         return
     try:
         connection.send_bytes(OK)
-        _Worker(setup, connection, incidents).run()
+        worker.run()
     finally:
         setup.driver.close()
     if incidents is not None:
@@ -266,7 +273,7 @@ class _Worker:
         try:
             notes = self._handle(request)
         except RobotNotReadyError as error:
-            self._connection.send_bytes(json.dumps(error.problems).encode())
+            self._connection.send_bytes(_refusal(self._setup, error.problems))
             return
         if not self._stopped:
             self._connection.send_bytes(OK + (json.dumps(notes).encode() if notes else b""))
@@ -328,6 +335,15 @@ class _Worker:
         elif request == b"stop":
             self._stopped = True
         return ()
+
+
+def _refusal(setup: DeviceSetup, problems: Sequence[str]) -> bytes:
+    """Returns the answer that lists problems.
+
+    Robots that clock the cycles expect answers in time, so a busy computer may be the cause.
+    """
+    busy = busy_machine() if setup.driver.clocked_by_robot else ""
+    return json.dumps([*problems, busy] if busy else [*problems]).encode()
 
 
 def _image_ages_s(cameras: CameraLiveness) -> tuple[float, ...]:

@@ -54,6 +54,18 @@ def check_priority(period_s: float) -> None:
     os.sched_setscheduler(0, policy, parameters)
 
 
+def busy_machine() -> str:
+    """Returns a sentence if more programs want to run than there are processors, or nothing."""
+    load = os.getloadavg()[0]
+    processors = len(os.sched_getaffinity(0))
+    if not load > processors:
+        return ""
+    return (
+        f"This computer is busy, which delays messages: in the last minute {load:.1f} programs "
+        f"wanted to run on {processors} processors. End other programs, or see docs/real-time.md."
+    )
+
+
 def prefer_priority(period_s: float) -> None:
     """Gives this thread real-time priority; logs a warning if the system refuses it."""
     if refusal := request_priority():

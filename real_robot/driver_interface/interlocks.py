@@ -50,6 +50,19 @@ FOLLOWED = (
     Interlock.TWO_PROGRAMS,
 )
 
+# Interlocks that a computer without time to spare may cause.
+UNTIMELY = (
+    Interlock.QUALITY,
+    Interlock.MISSED,
+    Interlock.IDLE,
+    Interlock.MONITORING_WAIT,
+    Interlock.MONITORING_READY,
+    Interlock.COMMANDING_WAIT,
+    Interlock.IGNORED,
+    Interlock.PERIOD,
+    Interlock.UNTIMELY,
+)
+
 MESSAGES = {
     Interlock.NONE: "it accepts commands",
     Interlock.ENTERED: "it has just begun to accept commands",

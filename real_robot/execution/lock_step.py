@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import ActionChunk, Session
@@ -13,10 +15,12 @@ from stringline.policies.execution.executed_session import ExecutedSession
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.fault_cause import Cause
+from stringline.real_robot.device.scheduling import busy_machine
+from stringline.real_robot.driver_interface.interlocks import UNTIMELY
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.recording.observation_bridge import ObservationAssembler
 from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
-from stringline.real_robot.safety.reasons import Mode, Reason, describe, old_cameras
+from stringline.real_robot.safety.reasons import OF_TIMING, Mode, Reason, describe, old_cameras
 
 
 @dataclass
@@ -173,11 +177,14 @@ class LockStepRobot:
 def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:
     """Returns one sentence for each reason of a fault, with its cause, and acknowledges them.
 
-    The caller must report the sentences, since an acknowledged fault can be reset.
+    The caller must report the sentences, since an acknowledged fault can be reset. A busy computer
+    is named if it may be the cause.
     """
     cause = state.cause or Cause.of(state.arms, state.old_cameras)
     device.acknowledged |= state.fault_reasons
-    return describe(
+    of_timing = state.fault_reasons & OF_TIMING or np.isin(cause.interlock, UNTIMELY).any()
+    busy = [sentence] if of_timing and (sentence := busy_machine()) else []
+    found = describe(
         state.fault_reasons,
         servos=device.servos,
         arms=device.arms,
@@ -187,6 +194,7 @@ def explain_fault(state: DeviceState, device: DeviceProcess) -> list[str]:
         interlock=cause.interlock,
         silent_cameras=old_cameras(cause.old_cameras, device.cameras),
     )
+    return found + busy
 
 
 def fault_of(device: DeviceProcess) -> list[str]:

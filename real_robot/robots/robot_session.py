@@ -13,6 +13,7 @@ from stringline.real_robot.cameras.cameras import Cameras
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.twin import TwinnedDeviceProcess
 from stringline.real_robot.driver_interface.controller_input import ControllerInput
+from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.incidents.incident_recorder import LogPlan
@@ -63,7 +64,7 @@ class RobotSession:
     6. All checks so far must have passed.
     7. The goal is set to where the arms stand, then torque is turned on. A read-only device
        process only measures where the arms stand.
-    8. That check must have passed.
+    8. That check must have passed. With real arms the operator may try it again, by a key.
     9. From now on camera processes that stop are restarted.
     10. Real arms wait for the operator's key; nothing has moved before.
 
@@ -159,12 +160,18 @@ class RobotSession:
             read_only=self._read_only,
             arms=self._names,
             before_torque=lambda: before_torque(device),
+            again=ask_again if self._asks else never,
         )
         if cameras is not None:
             cameras.supervise()
-        if factory.settings.starts_by_key and not self._read_only:
+        if self._asks:
             await_start()
         return ArmedRobot(device, emulator, cameras, self._held)
+
+    @property
+    def _asks(self) -> bool:
+        """Whether an operator at a terminal decides about the start."""
+        return self.factory.settings.starts_by_key and not self._read_only
 
     def _inputs(self) -> MotionInputs:
         """Starts the inputs that permit motion, and checks their lines; arms at rest need none."""
@@ -202,6 +209,31 @@ class RobotSession:
         return lines + ([] if self._device is None else _incident_summary(self._device))
 
 
+def never(problems: list[str]) -> bool:
+    """Returns False: nothing is tried again."""
+    return False
+
+
+def ask_again(problems: list[str]) -> bool:
+    """Reports problems of the bring-up, and returns whether the operator wants to try it again."""
+    for problem in problems:
+        print_line(f"Not ready: {problem}")
+    print_line("Nothing has moved. r: try again; q: end.")
+    with TerminalKeys() as keys:
+        keys.forget()
+        return keys.wait(Key.RESET, Key.END) is Key.RESET
+
+
+def _armed(device: DeviceProcess, again: Callable[[list[str]], bool]) -> list[str]:
+    """Turns on torque, for as often as that is wanted; returns the remarks."""
+    while True:
+        try:
+            return device.arm()
+        except RobotNotReadyError as error:
+            if not again(error.problems):
+                raise
+
+
 def arm_device(
     device: DeviceProcess,
     checklist: Checklist | None = None,
@@ -209,8 +241,12 @@ def arm_device(
     read_only: bool = False,
     arms: str = "arms",
     before_torque: Callable[[], object] = lambda: None,
+    again: Callable[[list[str]], bool] = never,
 ) -> None:
-    """Starts a device process and turns on torque: steps 4 to 8 of `RobotSession`."""
+    """Starts a device process and turns on torque: steps 4 to 8 of `RobotSession`.
+
+    `again` reports why torque was not turned on, and returns whether to try it again.
+    """
     checklist = checklist or StrictChecklist()
     followers = "" if arms == "arms" else f" of the {arms}"
     with checklist.check(f"ports and servos{followers}") as note:
@@ -220,7 +256,7 @@ def arm_device(
     checklist.check_passed()
     what = f"where the {arms} stand"
     with checklist.check(what if read_only else f"goal {what}, then torque") as note:
-        note(" ".join(device.arm()))
+        note(" ".join(_armed(device, again)))
     checklist.check_passed()
 
 

@@ -62,6 +62,17 @@ class Reason(IntFlag):
 
 
 REASONS = tuple(Reason)
+# Reasons that a computer without time to spare may cause.
+OF_TIMING = (
+    Reason.GAP
+    | Reason.UNSENT
+    | Reason.SUPERVISOR
+    | Reason.CAMERA
+    | Reason.OLD_STATE
+    | Reason.SERVO_SILENT
+    | Reason.LINK_LOST
+    | Reason.DEVICE_SILENT
+)
 MESSAGES = {
     Reason.POSITION: "a target beyond a joint limit was moved inside",
     Reason.MOTION: (

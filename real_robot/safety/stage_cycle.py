@@ -32,7 +32,8 @@ class Freshness:
             cycles stands still then.
         permission_age_s: Time since the input of hold-to-run last permitted motion.
         stop_line_age_s: Time since the line of the external stop last permitted motion.
-        unsent_s: Longest time since the last command was sent to an arm that could be sent one.
+        unsent_s: Longest time for which a command to an arm is overdue: a period after the last
+            one that was sent, if the arm can be sent one.
     """
 
     action_age_s: float = 0.0

@@ -10,14 +10,31 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import FINITE, POSITIVE
 from stringline.real_robot.device import device_process, scheduling
+from stringline.real_robot.device.device_loop import DeviceLoop
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.suspension_clock import SuspensionClock
+from stringline.real_robot.driver_interface.safe_command import SafeCommand
 from stringline.real_robot.drivers.fri import versions
 from stringline.real_robot.ipc.motion_inputs import MotionInputs
 from stringline.real_robot.operator.input_line import InputLine
-from stringline.real_robot.safety import limits
+from stringline.real_robot.safety import limits, sound_state
 from stringline.real_robot.safety.filter import SafetyFilter
+from stringline.real_robot.safety.sound_state import StateCheck
+from stringline.real_robot.safety.stage_cycle import Cycle
+
+
+def _as_if_sent(loop: DeviceLoop, sent: object, command: SafeCommand, now: float) -> None:
+    loop._command = command.position
+
+
+def _count_always(safety: SafetyFilter, _: object) -> None:
+    safety._followed_s += safety._period_s
+
+
+def _count_plans(safety: SafetyFilter, cycle: Cycle) -> None:
+    safety._followed_s += safety._period_s * (cycle.wanted is not None)
+
 
 # Owner, attribute, and a value without effect.
 DEVICE_GUARDS: dict[str, tuple[Any, str, Any]] = {
@@ -39,5 +56,13 @@ DEVICE_GUARDS: dict[str, tuple[Any, str, Any]] = {
     "units of walls": (limits, "_WALL_M", FINITE),
     "units of ages": (limits, "_AGE_S", POSITIVE),
     "units of temperatures": (limits, "_TEMPERATURE", FINITE),
+    "commands that were not sent": (DeviceLoop, "_judge", _as_if_sent),
+    "space between commands": (DeviceLoop, "_space", lambda *_: 0.0),
+    "goals of grippers": (SafetyFilter, "_beginning", lambda _, state, **__: state.anchor.copy()),
+    "time of the soft start": (SafetyFilter, "_time_soft_start", _count_always),
+    "soft start after a hold": (SafetyFilter, "_time_soft_start", _count_plans),
+    "numbers in a state": (StateCheck, "_is_sound", staticmethod(lambda *_: True)),
+    "repair of a state": (StateCheck, "repaired", lambda _, state, *__: state),
+    "ages of the future": (sound_state, "is_age", lambda _: True),
     "frame of FRI 2.7": (versions, "unframed", lambda datagram: datagram[4:-4]),
 }

@@ -7,9 +7,10 @@ from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
 from stringline.real_robot.drivers.lcm import wsg
 from stringline.real_robot.drivers.lcm.arrival_clock import ArrivalClock
-from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
+from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram, Settling
 from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
+from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
 from stringline.real_robot.drivers.lcm.status import ArmReport
 from stringline.real_robot.drivers.lcm.wsg import SchunkWsg
 
@@ -68,6 +69,10 @@ LCM_GUARDS: dict[str, Guard] = {
     "time that commands take": (DrakeProgram, "_too_soon", False),
     "commands that come too late": (DrakeProgram, "_too_late", False),
     "messages that waited": (ArrivalClock, "note", _note_anew),
+    "commands that come back": (DrakeProgram, "heard", _always(value=True)),
+    "commands that its controller lacks": (LcmArm, "lacks_commands", lambda *_: False),
+    "commands that are still on their way": (Settling, "step", lambda *_: True),
+    "clocks that are set": (StatusInbox, "skipped", _always(value=True)),
     "steps without a command": (DrakeProgram, "stands", False),
     "steps made meanwhile": (LcmDriver, "_awaiting", _pending),
     "steps at which arms stood meanwhile": (LcmDriver, "_awaiting", _pending_before),
@@ -77,6 +82,7 @@ GRIPPER_GUARDS: dict[str, Guard] = {
     "neutral valve": (OutputGripper, "_is_neutral", lambda *_: False),
     "driver that was restarted": (SchunkWsg, "_estranged", _always(value=False)),
     "events of the gripper": (SchunkWsg, "_noticed", _always(0)),
+    "target that grips at a connection": (SchunkWsg, "_first", _always(None)),
     "silence": (wsg, "_SILENT_TURNS", 1 << 30),
     "others on its channel": (SchunkWsg, "strangers", _always(0)),
 }

@@ -65,12 +65,14 @@ SUITES = {
         "safety/test_effort.py",
         "safety/test_limiter.py",
         "safety/test_filter_properties.py",
+        "safety/test_sound_state.py",
     ),
     SERVOS: (
         "drivers/dynamixel/test_bring_up.py",
         "drivers/dynamixel/test_dynamixel_driver.py",
         "drivers/dynamixel/test_protocol.py",
         "drivers/dynamixel/test_leaders.py",
+        "drivers/dynamixel/test_kept_grip.py",
         "safety/test_fault_table.py",
         "deployment/test_modes_of_deployment.py",
         "device/test_brown_outs.py",
@@ -80,6 +82,7 @@ SUITES = {
         "emulators/lcm/test_lcm_program.py",
         "drivers/lcm/test_lcm_driver.py",
         "emulators/lcm/test_lcm_faults.py",
+        "drivers/lcm/test_poor_networks.py",
     ),
     CELL: (
         "safety/test_cell.py",
@@ -102,6 +105,10 @@ SUITES = {
         "device/test_scheduling.py",
         "device/test_late_commands.py",
         "device/test_liveness.py",
+        "device/test_unsent_commands.py",
+        "safety/test_kept_grips.py",
+        "safety/test_soft_start.py",
+        "safety/test_sound_state.py",
     ),
 }
 GUARDS = {

@@ -54,7 +54,7 @@ class Served:
         self._terminals = {arm: Terminal(line) for arm, line in self.lines.items()}
         self.ports = {arm: terminal.name for arm, terminal in self._terminals.items()}
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._serve)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def _attend(self, line: EmulatedLine) -> None:

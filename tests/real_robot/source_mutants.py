@@ -26,6 +26,10 @@ SOURCE_SUITES = {
     "pedal: ": ("device/test_controller_input.py",),
     "priority: ": ("device/test_scheduling.py",),
     "restart: ": ("device/test_brown_outs.py",),
+    "closed: ": ("safety/test_sound_state.py",),
+    "error: ": ("device/test_error_in_a_cycle.py",),
+    "page: ": ("../sim/teleop/test_page_floods.py",),
+    "kill: ": ("../datasets/editing/test_kills.py",),
     "process: ": (
         "device/test_motion_inputs.py",
         "safety/test_cell.py",
@@ -60,7 +64,68 @@ def _never(file: str, condition: str) -> SourceGuard:
     return SourceGuard(file, f"if {condition}:", "if False:")
 
 
+def _open(stage: str, comparison: str) -> SourceGuard:
+    """Returns the guard of a comparison with a limit, which NaN then passes."""
+    value, limit = comparison.split(" <= ")
+    return SourceGuard(f"real_robot/safety/{stage}.py", f"not {comparison}:", f"{value} > {limit}:")
+
+
 SOURCE_GUARDS = {
+    "closed: stop line": _open(
+        "input_stages", "cycle.freshness.stop_line_age_s <= self.limits.oldest_stop_line_s"
+    ),
+    "closed: permission": _open(
+        "input_stages", "cycle.freshness.permission_age_s <= self.limits.oldest_permission_s"
+    ),
+    "closed: supervisor": _open(
+        "target_stages", "cycle.freshness.supervisor_age_s <= self.limits.oldest_heartbeat_s"
+    ),
+    "closed: cameras": SourceGuard(
+        "real_robot/safety/target_stages.py", "if not age <= limit", "if age > limit"
+    ),
+    "closed: actions": SourceGuard(
+        "real_robot/safety/target_stages.py",
+        "in_time = cycle.freshness.action_age_s <= self.limits.oldest_action_s",
+        "in_time = not cycle.freshness.action_age_s > self.limits.oldest_action_s",
+    ),
+    "closed: plans": _open("target_stages", "age_s <= self.limits.oldest_plan_s"),
+    "closed: states": _open(
+        "robot_stages", "age_s <= _OLDEST_STATE_PERIODS * self.period_s + _ROUNDING_S"
+    ),
+    "closed: efforts": SourceGuard(
+        "real_robot/safety/robot_stages.py",
+        "~(np.abs(cycle.state.effort) <= self.limits.effort)",
+        "np.abs(cycle.state.effort) > self.limits.effort",
+    ),
+    "closed: temperatures": SourceGuard(
+        "real_robot/safety/robot_stages.py",
+        "if not warmest < self.limits.fault_temperature:",
+        "if warmest >= self.limits.fault_temperature:",
+    ),
+    "closed: gaps": _open("motion_stages", "gap_s <= self.limits.longest_gap_s"),
+    "closed: images of a chunk": SourceGuard(
+        "real_robot/safety/chunk_stages.py", "is_age(arrival.image_age_s) and ", ""
+    ),
+    "error: braking": SourceGuard(
+        f"{DEVICE}/device_worker.py", "                self._brake_blindly()\n", ""
+    ),
+    "error: the command before": SourceGuard(
+        f"{DEVICE}/device_loop.py",
+        "command = self._unsent or self._filter.brake()",
+        "command = self._filter.brake()",
+    ),
+    "page: size of messages": SourceGuard(
+        "sim/teleop/page_server.py", '"max_size": LARGEST_MESSAGE', '"max_size": None'
+    ),
+    "page: origins": _never(
+        "sim/teleop/page_server.py",
+        "(refusal := access.refusal(request.headers, sent, page=True)) is not None",
+    ),
+    "kill: what an archive left": SourceGuard(
+        "datasets/editing/archive.py",
+        'remote.local.glob(f"{_PACKED}*")',
+        "()",
+    ),
     "server: origins": _never(f"{REMOTE}/access.py", "origin not in allowed"),
     "server: hosts": _never(f"{REMOTE}/access.py", "not self._is_known(host)"),
     "server: token": SourceGuard(
@@ -125,6 +190,8 @@ SOURCE_GUARDS = {
     "yaml: depth": _never("datasets/files/yaml_file.py", "self._depth == DEEPEST"),
     "yaml: cycles": _never("datasets/files/yaml_file.py", "not counts[node]"),
     "yaml: bytes": _never("datasets/files/yaml_file.py", "len(data) > MOST_YAML_BYTES"),
+    "yaml: keys given twice": _never("datasets/files/yaml_file.py", "name in lines"),
+    "yaml: written nodes": _never("datasets/files/yaml_file.py", "self._written > MOST_WRITTEN"),
     "process: obstacles before torque": SourceGuard(
         f"{DEVICE}/device_worker.py", "                self._check_cell()\n", ""
     ),

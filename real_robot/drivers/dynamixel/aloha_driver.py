@@ -147,10 +147,12 @@ class AlohaDriver:
     def restore(self) -> None:
         """Brings up what has restarted, or lost torque or its port, while the arms were in use.
 
+        Arms that this program has not given torque, or has taken it from, stay without.
+
         Raises:
             RobotNotReadyError: As `arm`; the states go on to report the fault.
         """
-        if self._pair.incomplete:
+        if self._pair.incomplete and (self._torque or self._read_only):
             self.arm()
 
     @property

@@ -222,7 +222,7 @@ class ArmPair:
         arm = self.arms[index]
         return [
             f"{arm.label(servo)} on {arm.bus.port} has restarted since it was last read. Check its "
-            f"cable and its power supply, then start again; nothing has moved."
+            f"cable and its power supply, then try again; nothing has moved."
             for servo in arm.servos
             if servo.ident in back - self._reported[index]
         ]

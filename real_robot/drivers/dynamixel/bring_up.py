@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
-from stringline.real_robot.drivers.dynamixel.bus import sync_read
+from stringline.real_robot.drivers.dynamixel.bus import read_all
 from stringline.real_robot.drivers.dynamixel.control_table import Register
 from stringline.real_robot.drivers.dynamixel.servo_arm import EXPIRED, WATCHED, DynamixelArm
 from stringline.real_robot.drivers.dynamixel.viperx import Servo
@@ -214,13 +214,11 @@ class BringUp:
 
     def _read(self, register: Register) -> dict[int, bytes]:
         """Reads the same registers of all servos."""
-        answers = sync_read(
-            {self.arm.bus: self.arm.idents}, register.address, register.size, self._patience_s
-        )[self.arm.bus]
+        found = read_all(self.arm.bus, self.arm.idents, register, self._patience_s)
         for servo in self.arm.servos:
-            if servo.ident not in answers:
+            if servo.ident not in found:
                 raise ValueError(f"{self._named(servo)} does not answer.")
-        return {ident: packet.data for ident, packet in answers.items()}
+        return found
 
     def _write(self, servo: Servo, address: int, data: bytes, what: str) -> None:
         answer = self.arm.bus.ask(servo.ident, protocol.write(servo.ident, address, data))

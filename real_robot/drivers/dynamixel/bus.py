@@ -263,6 +263,23 @@ def sync_read(
     }
 
 
+def read_all(
+    bus: Bus, idents: Sequence[int], register: Register, timeout_s: float
+) -> dict[int, bytes]:
+    """Returns the data of a register of several servos on a bus, without those that are silent.
+
+    Servos whose answer was lost are asked again, `_READS` times in all.
+    """
+    found: dict[int, bytes] = {}
+    for _ in range(_READS):
+        left = [ident for ident in idents if ident not in found]
+        answers = sync_read({bus: left}, register.address, register.size, timeout_s)[bus]
+        found |= {ident: packet.data for ident, packet in answers.items()}
+        if bus.lost or len(found) == len(idents):
+            break
+    return found
+
+
 def _statuses(packets: list[Packet]) -> list[Packet]:
     return [packet for packet in packets if packet.instruction == Instruction.STATUS]
 

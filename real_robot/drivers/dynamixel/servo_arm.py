@@ -15,7 +15,7 @@ from stringline.real_robot.driver_interface.driver import (
 )
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
-from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
+from stringline.real_robot.drivers.dynamixel.bus import Bus, read_all
 from stringline.real_robot.drivers.dynamixel.control_table import Register
 from stringline.real_robot.drivers.dynamixel.viperx import Servo
 
@@ -240,12 +240,11 @@ class DynamixelArm:
 
         A joint that has moved since it was last measured is named by `moved`.
         """
-        answers = sync_read(
-            {self.bus: self.idents}, table.PRESENT_CURRENT.address, PRESENT_SIZE, timeout_s
-        )[self.bus]
+        present = Register("present values", table.PRESENT_CURRENT.address, PRESENT_SIZE)
+        answers = read_all(self.bus, self.idents, present, timeout_s)
         for index, servo in enumerate(self.servos):
             if servo.ident in answers:
-                self._note(index, *_PRESENT.unpack(answers[servo.ident].data))
+                self._note(index, *_PRESENT.unpack(answers[servo.ident]))
         return [
             f"{self.label(servo)} on {self.bus.port} does not answer."
             for servo in self.servos

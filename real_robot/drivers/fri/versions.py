@@ -210,6 +210,11 @@ def version_of(name: str) -> FriVersion:
     Raises:
         ValueError: The version is unknown.
     """
+    if str(name).startswith("3."):
+        raise ValueError(
+            f"There is no version of FRI {name!r}. KUKA's client for the option FRI 3.0 calls "
+            f"itself 2.7, so set version '2.7', and read docs/hardware-kuka.md first."
+        )
     if name not in VERSIONS:
         raise unknown_name("version of FRI", name, VERSIONS)
     return VERSIONS[name]

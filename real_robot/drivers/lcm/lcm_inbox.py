@@ -7,7 +7,7 @@ from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
 from stringline.real_robot.drivers.lcm.reassembly import Source
 from stringline.real_robot.drivers.lcm.status import UNKNOWN_TIME, IiwaStatus
 
-_PERIODS_KEPT = 5
+_PERIODS_KEPT = 8
 
 
 class Times:
@@ -28,15 +28,19 @@ class Times:
         passed = None if self._last is None else time - self._last
         self._last = time
         usual = self.period_us
-        if passed is not None and not (skipped and usual and passed > 1.5 * usual):
+        if passed is None or passed <= 0:
+            return
+        if not (skipped and usual and passed > 1.5 * usual):
             self._periods = [*self._periods[-_PERIODS_KEPT + 1 :], passed]
 
     @property
     def period_us(self) -> int:
-        """Median difference of two times, microseconds; 0 until there are enough of them."""
-        if len(self._periods) < _PERIODS_KEPT:
-            return 0
-        return sorted(self._periods)[_PERIODS_KEPT // 2]
+        """Shortest difference but one of two times, microseconds; 0 until there are enough.
+
+        On a busy computer a program misses steps, so that many differences are longer; a clock that
+        is set makes one of them shorter.
+        """
+        return sorted(self._periods)[1] if len(self._periods) == _PERIODS_KEPT else 0
 
 
 class StatusInbox:
@@ -83,7 +87,8 @@ class StatusInbox:
     @property
     def period_us(self) -> int:
         """Period of the first arm's controller, microseconds, by its clock if known; 0: unknown."""
-        return self._stepped.period_us or self._published.period_us
+        known = self._published if self.step_us is None else self._stepped
+        return known.period_us
 
     def take_telemetry(self, message: LcmMessage) -> None:
         """Takes a message about clocks."""

@@ -31,11 +31,12 @@ from stringline.real_robot.emulators.program.faulty_channel import KINDS, Faulty
 from stringline.real_robot.ipc.array_messages import Json
 
 _OF_THE_ARM = ("stop", "release", "leave", "restart", "t1", "t2", "aut", "period", "load")
-EVENTS = ("cut", "mend", *_OF_THE_ARM, "neutral", "pedal_down", "pedal_up")
+EVENTS = ("cut", "mend", *_OF_THE_ARM, "neutral", "pedal_down", "pedal_up", "power")
 FAULTS = tuple(f"{prefix}{kind}" for prefix in ("", "answer_") for kind in KINDS) + EVENTS
 
 _REPEATED_RAD = 1e-6
 _EPOCH_S = 1_700_000_000
+_START_MS = 60_000  # Of a controller; its clock runs on.
 
 
 class EmulatedController:
@@ -257,7 +258,9 @@ class EmulatedController:
         the connection; `stop` and `release`: the safety controller; `leave`: the motion ends;
         `restart`: the application; `t1`, `t2`, `aut`: the operation mode; `period`: the send period
         becomes `count` ms; `load`: a torque of `count` Nm on the first axis; `neutral`: the
-        gripper's valve gets neither bit; `pedal_down`, `pedal_up`: the input `Run.Pedal`.
+        gripper's valve gets neither bit; `pedal_down`, `pedal_up`: the input `Run.Pedal`; `power`:
+        the controller is switched off and on, which ends its session, safety stops and faults, sets
+        period, mode and outputs as at the start, and counts its messages from the start.
 
         Raises:
             ValueError: The fault is unknown.
@@ -283,10 +286,20 @@ class EmulatedController:
                 self._send_period_ms = max(count, 1)
             case "load":
                 self._load_nm = float(count)
-            case "neutral":
-                self._bits = NEUTRAL
-            case "pedal_down" | "pedal_up":
-                self._pedal = float(kind == "pedal_down")
+            case "neutral" | "pedal_down" | "pedal_up":
+                self._bits = NEUTRAL if kind == "neutral" else self._bits
+                self._pedal = {"pedal_down": 1.0, "pedal_up": 0.0}.get(kind, self._pedal)
+            case "power":
+                self._switch_off_and_on()
             case _:
                 channel = self.back if kind.startswith("answer_") else self.out
                 channel.plan(kind.removeprefix("answer_"), count)
+
+    def _switch_off_and_on(self) -> None:
+        """Forgets all but the state of the arm and the wall clock, which runs on."""
+        fresh = EmulatedController(self._settings)
+        fresh.sense(self._measured, self._torque, self._measured_opening)
+        fresh.answers = self.answers
+        fresh.stops = self.stops
+        fresh._stamp_ms = self._stamp_ms + _START_MS
+        vars(self).update(vars(fresh))

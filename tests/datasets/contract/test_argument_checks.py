@@ -13,6 +13,8 @@ from stringline.datasets.contract.argument_checks import (
     SHARE,
     WHOLE,
     Range,
+    printable,
+    unknown_name,
 )
 
 EVERY = (
@@ -87,3 +89,25 @@ def test_numbers_in_the_range_pass() -> None:
         ValueError, match=r"^chunk is 'many'; allowed: whole numbers 1 and above\.$"
     ):
         COUNT.check(draws=3, chunk="many")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("left/waist  \u00e9 \u4e2d", "left/waist  \u00e9 \u4e2d"),
+        ("a\n3 episodes imported", r"a\n3 episodes imported"),
+        ("\x1b[2J\r\x00\x07\x9b", r"\x1b[2J\r\x00\x07\x9b"),
+        ("abc\u202efdp\u2066\u200b", r"abc\u202efdp\u2066\u200b"),
+        ("\u2028\u2029\x85", r"\u2028\u2029\x85"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_names_from_data_are_shown_in_one_line(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert len(printable(text).splitlines()) <= 1
+
+
+def test_names_in_messages_forge_no_lines() -> None:
+    message = str(unknown_name("camera", "a\nb", ["x\n3 episodes imported", "\x1b[1m"]))
+    assert len(message.splitlines()) == 1
+    assert "\x1b" not in message

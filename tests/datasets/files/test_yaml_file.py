@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import stringline
+from stringline.datasets.files import yaml_file
 from stringline.datasets.files.yaml_file import parse_yaml, read_yaml
 
 LEVELS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 9))
@@ -79,8 +80,21 @@ def test_the_files_of_this_package_are_read_as_by_pyyaml() -> None:
         assert parse_yaml(file.read_text()) == yaml.safe_load(file.read_text())
 
 
+def test_a_text_of_very_many_entries_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_file, "MOST_WRITTEN", 1000)
+    assert len(parse_yaml(f"[{'1,' * 990}]")) == 990
+    with pytest.raises(yaml.YAMLError, match="it has more than 1000 entries; allowed: fewer"):
+        parse_yaml(f"[{'1,' * 1001}]")
+
+
 def test_a_huge_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "huge.yaml").touch()
     os.truncate(tmp_path / "huge.yaml", 2**40)
     with pytest.raises(ValueError, match=r"huge.yaml has more than the allowed 4194304 bytes\."):
         read_yaml("The limits file", tmp_path / "huge.yaml")
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(ValueError, match=r"The limits file .*pipe\.yaml is not a file"):
+        read_yaml("The limits file", tmp_path / "pipe.yaml")

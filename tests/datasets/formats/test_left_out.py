@@ -1,6 +1,7 @@
 """Imports keep further series, and name everything that they leave out."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,8 @@ from stringline.datasets.formats.diffusion_policy import (
     DiffusionPolicyReader,
     DiffusionPolicyWriter,
 )
-from stringline.datasets.formats.foreign import Reader, Writer, table_of
+from stringline.datasets.formats.extra_series import Described, extra_series
+from stringline.datasets.formats.foreign import ForeignDataError, Reader, Writer, table_of
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.lerobot_numbers import tasks_of
@@ -265,3 +267,17 @@ def test_a_new_instruction_replaces_those_of_the_steps(rich: EpisodeStore) -> No
     episode = rich.episode(name)
     assert "instructions" not in episode.attributes.extra
     assert tasks_of(episode) == ["tidy up"]
+
+
+def test_names_of_what_is_left_out_forge_no_lines() -> None:
+    """A name of the data with an escape sequence, a line end and a mark of direction."""
+    left_out = Counter({("a\n3 episodes imported", "\x1b[2J"): 1, ("\u202eb", "no numbers"): 2})
+    table = table_of(left_out, 3)
+    assert len(table.splitlines()) == 3
+    assert all(character.isprintable() for line in table.splitlines() for character in line)
+
+
+def test_a_set_of_very_many_series_is_refused() -> None:
+    offered = {f"s{number}": Described((3,), np.dtype(np.float32)) for number in range(60_000)}
+    with pytest.raises(ForeignDataError, match="has 60000 series; allowed: up to 1024"):
+        extra_series(offered, lambda name: np.zeros(3), 3)

@@ -1,6 +1,7 @@
 """Errors of a server: invalid messages, failing policies, full queues, interrupts and ports."""
 
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -247,3 +248,27 @@ def test_an_invalid_port_or_number_of_clients_is_rejected() -> None:
         serve(Drift(), port=99999)
     with pytest.raises(ValueError, match=r"^clients is 0; allowed: whole numbers 1 and above\.$"):
         PolicyServer(Drift(), clients=0)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTT", b"\x16\x03\x01\x00\xee\n\n", b"POST / HTTP/1.1\r\n\r\n"]
+)
+def test_a_connection_that_ends_early_is_one_line_of_the_log(
+    running: Callable[..., Running], sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = running(Drift()).address
+    host, port = address.removeprefix("ws://").split(":")
+    for _ in range(3):
+        with socket.create_connection((host, int(port)), timeout=5) as raw:
+            raw.sendall(sent)
+            raw.shutdown(socket.SHUT_WR)
+            while raw.recv(1024):
+                pass
+    deadline = time.monotonic() + 5.0
+    while len(caplog.records) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(caplog.records) == 3
+    assert len(caplog.text.strip().splitlines()) == 3
+    assert all("ended before its handshake" in message for message in caplog.messages)
+    with RemotePolicy(address).session(0) as session:
+        session.plan(observation(0, 0.0))

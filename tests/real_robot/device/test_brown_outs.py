@@ -25,6 +25,7 @@ from stringline.real_robot.emulators.plants.hand_plant import save_hand
 from stringline.real_robot.emulators.program.emulator_client import Emulator, LeaderEmulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import fault_of
+from stringline.real_robot.robots.robot_session import arm_device
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]
@@ -70,6 +71,28 @@ def test_between_connecting_and_arming(
     assert np.abs(device.latest().arms.position - ALOHA.home).max() <= TICK_RAD
     time.sleep(0.3)
     assert np.abs(device.latest().arms.position - ALOHA.home)[HINGES].max() <= TICK_RAD
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_operator_may_try_the_bring_up_again(emulator: Emulator, *, wanted: bool) -> None:
+    asked: list[list[str]] = []
+
+    def again(problems: list[str]) -> bool:
+        asked.append(problems)
+        return wanted
+
+    def cut() -> None:
+        emulator.fault("left", "restart", 4)
+
+    with process(emulator) as device:
+        if wanted:
+            arm_device(device, before_torque=cut, again=again)
+            assert not device.latest().arms.servo_error.any()
+        else:
+            with pytest.raises(RobotNotReadyError, match="has restarted"):
+                arm_device(device, before_torque=cut, again=again)
+    assert len(asked) == 1
+    assert "left/elbow (id 4)" in asked[0][0]
 
 
 @pytest.mark.slow

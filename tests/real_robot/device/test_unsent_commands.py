@@ -164,13 +164,13 @@ class Slow:
     writes = np.zeros(2, np.int64)
 
     def __init__(self) -> None:
-        self.now, self.takes, self.written = 5.0, 0.0, list[float]()
+        self.now, self.takes, self.longer_s, self.written = 5.0, 0.0, 0.0, list[float]()
 
     def clock(self) -> float:
         return self.now
 
     def wait(self, seconds: float) -> None:
-        self.now += seconds
+        self.now += seconds + self.longer_s
 
     def read(self, clock: Callable[[], float]) -> Any:
         self.now += self.takes
@@ -181,8 +181,9 @@ class Slow:
         return BOTH
 
 
-def test_commands_are_spaced_by_the_time_of_the_last_one() -> None:
-    """Cycles that begin a period apart, whose reads take 0 to 6 ms."""
+@pytest.fixture
+def slow() -> tuple[Any, DeviceLoop]:
+    """A driver and its loop, whose first episode has begun."""
     slow: Any = Slow()
     layouts = chunk_layout(14), state_layout(14, 18, 2)
     chunks, states = (Mailbox(shared_memory(one, 8), one) for one in layouts)
@@ -197,12 +198,30 @@ def test_commands_are_spaced_by_the_time_of_the_last_one() -> None:
         wait=slow.wait,
     )
     loop.begin(0, slow.clock)
+    return slow, loop
+
+
+def test_a_command_whose_wait_was_interrupted_is_not_sent(slow: tuple[Any, DeviceLoop]) -> None:
+    """As by a suspension of the process: the arms have come to rest meanwhile."""
+    driver, loop = slow
+    for longer_s, sent in ((0.0, 1), (0.0, 2), (0.1, 2)):
+        driver.longer_s = longer_s
+        loop.observe(driver.clock)
+        loop.act(driver.clock)
+        assert len(driver.written) == sent
+    assert Reason.GAP in loop._filter.reasons
+    assert loop._filter.mode is Mode.HOLD
+
+
+def test_commands_are_spaced_by_the_time_of_the_last_one(slow: tuple[Any, DeviceLoop]) -> None:
+    """Cycles that begin a period apart, whose reads take 0 to 6 ms."""
+    driver, loop = slow
     random = np.random.default_rng(0)
     for cycle in range(200):
-        slow.now = max(slow.now, 6.0 + cycle * PERIOD)
-        slow.takes = float(random.uniform(0.0, 0.006))
-        loop.observe(slow.clock)
-        loop.act(slow.clock)
-    gaps = np.diff(slow.written)
+        driver.now = max(driver.now, 6.0 + cycle * PERIOD)
+        driver.takes = float(random.uniform(0.0, 0.006))
+        loop.observe(driver.clock)
+        loop.act(driver.clock)
+    gaps = np.diff(driver.written)
     assert gaps.min() >= 0.98 * PERIOD - 1e-9
     assert gaps.mean() == pytest.approx(PERIOD, rel=0.01), "without a drift"

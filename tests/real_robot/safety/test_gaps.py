@@ -112,3 +112,14 @@ def test_a_suspension_is_measured_once() -> None:
 def test_the_clocks_of_this_computer_agree_while_it_is_awake() -> None:
     clock = SuspensionClock()
     assert clock.elapsed_s() == 0.0
+
+
+def test_an_arm_without_commands_for_too_long_is_a_fault() -> None:
+    run = Run()
+    target = moved(left__waist=0.3)
+    run.step(target, freshness=Freshness(unsent_s=LIMITS.longest_gap_s))
+    assert run.filter.mode is Mode.RUN
+    run.step(target, freshness=Freshness(unsent_s=LIMITS.longest_gap_s + 0.01))
+    assert run.filter.mode is Mode.FAULT
+    assert run.filter.fault_reasons == Reason.UNSENT
+    assert run.filter.amounts[Reason.UNSENT] == pytest.approx(LIMITS.longest_gap_s + 0.01)

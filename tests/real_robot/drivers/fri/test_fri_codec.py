@@ -455,3 +455,10 @@ def test_numbers_are_decoded_as_they_were_encoded(value: int, rest: bytes) -> No
     assert read_varint(data + rest, 0) == (value, len(data))
     assert len(data) == max(1, math.ceil(value.bit_length() / 7))
     assert list(read_fields(b"\x08" + data)) == [(1, 0, value)]
+
+
+def test_version_3_is_referred_to_what_its_client_calls_itself() -> None:
+    with pytest.raises(ValueError, match=r"no version of FRI '3.0'. .* set version '2.7'"):
+        version_of("3.0")
+    with pytest.raises(ValueError, match="no version of FRI '1.13'. Did you mean"):
+        version_of("1.13")

@@ -350,6 +350,19 @@ def test_a_stop_is_a_fault_at_once_and_then_the_arm_continues_in_place(
         assert_goes_on_from_where_it_stands(rig, goal)
 
 
+def test_a_controller_that_was_switched_off_and_on_is_a_fault_and_gets_no_old_goal(
+    rig: FriRig,
+) -> None:
+    """It has forgotten session, counters, period, mode and outputs."""
+    goal = rig.moving()
+    rig.emulator.fault("arm", "period", 10)
+    rig.emulator.fault("arm", "power")
+    rig.until(lambda state: state.mode is Mode.FAULT, 3)
+    rig.cycle(5)
+    assert rig.state.mode is Mode.FAULT
+    assert_goes_on_from_where_it_stands(rig, goal)
+
+
 def test_a_motion_that_restarts_in_another_period_is_not_followed(rig: FriRig) -> None:
     rig.moving()
     for fault, count in (("leave", 0), ("period", 5), ("restart", 0)):

@@ -182,7 +182,7 @@ def test_loss_delay_and_reordering_exceed_no_limit_at_the_receiver(
     rig.swing(0.5)
     rig.brake()
     rig.network.weather = weather
-    faults = rig.swing(10.0)
+    faults = rig.swing(6.0)
     assert_within_limits(program.receiver)
     assert program.program.ended == ""
     if weather.loss == 0.1 and weather.delay_s[1] == 0.0:
@@ -203,7 +203,7 @@ def test_clocks_that_are_set_exceed_no_limit_at_the_receiver(
     assert moved > 0.2
     stood = program.receiver.stands
     setattr(program, clock, jump_s)
-    faults = rig.swing(6.0)
+    faults = rig.swing(4.0)
     assert_within_limits(program.receiver)
     if jump_s > 0:
         assert faults == []
