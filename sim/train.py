@@ -83,7 +83,8 @@ def train_policy(
     """
     data = TrainingData(demonstrations, settings.held_out, directory)
     policy = _policy(model, data, trainer.seed, settings.initialisation)
-    data.check_chunk(policy, settings.hold_s)
+    if isinstance(policy, ChunkPolicy):
+        data.check_chunk(policy, settings.hold_s)
     windows = data.windows_for(
         policy, data.training, segments=settings.reads_segments, hold_s=settings.hold_s
     )
