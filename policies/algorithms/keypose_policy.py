@@ -29,7 +29,7 @@ from stringline.datasets.loading.keyposes import (
     commanding_embodiment,
     episode_keyposes,
 )
-from stringline.datasets.loading.statistics import Statistics
+from stringline.datasets.loading.statistics import QUANTILES, Statistics
 from stringline.datasets.loading.workspace_clouds import PREFIX as CLOUD
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.encoding import EncodingFactory
@@ -378,7 +378,9 @@ class KeyposeSession:
         self._generator = torch.Generator(next(policy.parameters()).device).manual_seed(seed)
         arms = len(policy.contract.arms)
         known = policy.statistics.get(HELD_OPENINGS)
-        held = np.zeros(arms) if known is None else np.where(known.min < 1.0, known.min, 0.0)
+        # The lowest tenth may be grasps that failed and were repeated.
+        held = np.zeros(arms) if known is None else known.quantiles[QUANTILES.index(0.1)]
+        held = np.where(held < 1.0 - 1e-3, held, 0.0)
         self.motion = KeyposeMotion(
             policy.embodiment, policy.contract.control_hz, policy.settings.motion, held.tolist()
         )
@@ -518,7 +520,8 @@ def _flag_losses(votes: Votes, target: _Target) -> dict[str, Tensor]:
 def held_openings(episode: StoredEpisode, settings: KeyposeSettings) -> NDArray[np.float64]:
     """Returns the measured openings (K, arms) of grippers at the end of closing strokes.
 
-    All rows of an arm are its smallest opening at a closing of the episode; 1 if it never closes.
+    Where an arm does not close in a keypose, its row repeats the median of its closings; 1 if it
+    never closes in the episode.
     """
     keyposes = episode_keyposes(episode, settings)
     contract = episode.attributes.contract
@@ -532,7 +535,9 @@ def held_openings(episode: StoredEpisode, settings: KeyposeSettings) -> NDArray[
         closes = keyposes.acting[:, arm] & (keyposes.after[:, arm] < keyposes.before[:, arm] - 0.02)
         steps = np.minimum(keyposes.end[closes] + settled, len(measured) - 1)
         if len(steps):
-            rows[:, arm] = measured[steps, embodiment.grippers[name]].min()
+            found = measured[steps, embodiment.grippers[name]]
+            rows[:, arm] = np.median(found)
+            rows[closes, arm] = found
     return rows
 
 

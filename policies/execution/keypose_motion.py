@@ -225,6 +225,7 @@ class KeyposeMotion:
         self._top_acceleration = settings.acceleration / slowness
         self._plan: _Plan | None = None
         self._holds = [False] * len(self._arms)
+        self._opening = dict.fromkeys(range(len(self._arms)), 1.0)
         self._misses: list[_Miss] = []
         self._doubts = 0
         self._idle = 0
@@ -288,12 +289,15 @@ class KeyposeMotion:
         plan = self._plan
         assert plan is not None
         goal = plan.goal
+        if time < plan.free_until and self._lost(start, measured):
+            return
         if goal is None or time < plan.stroke_end - 1e-6 or plan.checked or plan.retreats:
             return
         plan.checked = True
         empty = []
         for arm in goal.acting:
             self._holds[arm] = goal.closes(arm)
+            self._opening[arm] = float(goal.before[arm])
             place = self._embodiment.grippers.get(self._arms[arm])
             least = 0.5 * self._held_opening[arm]
             if place is not None and goal.closes(arm) and measured[place] < least:
@@ -302,6 +306,28 @@ class KeyposeMotion:
                 self._count_miss(arm, goal.pose[arm, :3, 3])
         if empty:
             self._retreat(time, start, goal, empty)
+
+    def _lost(self, start: float, measured: Vector) -> bool:
+        """Opens grippers that have lost what they held, and stops for a new prediction."""
+        plan = self._plan
+        assert plan is not None
+        lost = [
+            arm
+            for arm, name in enumerate(self._arms)
+            if self._holds[arm]
+            and name in self._embodiment.grippers
+            and measured[self._embodiment.grippers[name]] < 0.5 * self._held_opening[arm]
+        ]
+        if not lost:
+            return False
+        q, v, a = self._state(start)
+        opened = q.copy()
+        for arm in lost:
+            self._holds[arm] = False
+            self._set_opening(opened, arm, self._opening[arm])
+        stop = self._quintic(q, v, a, opened, 0.4)
+        self._plan = self._joined(start, start, stop, goal=None)
+        return True
 
     def _count_miss(self, arm: int, position: Floats) -> None:
         for miss in self._misses:
@@ -388,8 +414,8 @@ class KeyposeMotion:
         self._idle += 1
         q, v, a = self._state(start)
         home = self._embodiment.home.copy()
-        for arm, place in self._embodiment.grippers.items():
-            home[place] = q[place] if self._holds[self._arms.index(arm)] else home[place]
+        for place in self._embodiment.grippers.values():
+            home[place] = q[place]  # A closed hand without anything looks as if it held something.
         away = np.abs(q - home)[self._hinges].max()
         if self._idle < 2 or away < 0.05:
             if plan.goal is not None and time < plan.free_until:
