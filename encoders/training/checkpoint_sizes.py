@@ -23,9 +23,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 LARGEST_NUMBER = 1 << 16
 # While a network is built, parts are registered more than once, or for a while, or are computed
 # instead of stored.
-_TENSORS_FACTOR = 4
+_FACTOR = 4
 _MORE_TENSORS = 1000
-_NUMBERS_FACTOR = 4
 _MORE_NUMBERS = 1 << 22
 
 
@@ -82,8 +81,8 @@ class _Built:
 
     def __init__(self, file: Path, shapes: Shapes) -> None:
         self._file = file
-        self._tensors = _TENSORS_FACTOR * len(shapes) + _MORE_TENSORS
-        self._numbers = _NUMBERS_FACTOR * sum(map(prod, shapes.values())) + _MORE_NUMBERS
+        self._tensors = _FACTOR * len(shapes) + _MORE_TENSORS
+        self._numbers = _FACTOR * sum(map(prod, shapes.values())) + _MORE_NUMBERS
         self._stored = len(shapes)
 
     def note(self, module: nn.Module, name: str, tensor: Tensor | None) -> None:

@@ -369,7 +369,12 @@ class DrakeProgram:
 
     @property
     def _keeps_period(self) -> bool:
-        """Whether its steps have the period of the commands, as far as it is known."""
+        """Whether its steps have the period of the commands, as far as it is known.
+
+        Steps that are missed make the time between two of them longer, but uneven.
+        """
         period_us = self.inbox.period_us
         wanted_us = 1e6 * self._period_s
-        return not period_us or abs(period_us - wanted_us) <= _PERIOD_TOLERANCE * wanted_us
+        if not period_us or not self.inbox.regular:
+            return True
+        return abs(period_us - wanted_us) <= _PERIOD_TOLERANCE * wanted_us

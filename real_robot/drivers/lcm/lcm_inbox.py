@@ -8,6 +8,7 @@ from stringline.real_robot.drivers.lcm.reassembly import Source
 from stringline.real_robot.drivers.lcm.status import UNKNOWN_TIME, IiwaStatus
 
 _PERIODS_KEPT = 8
+_REGULAR = 1.2  # Largest ratio of two differences.
 
 
 class Times:
@@ -41,6 +42,11 @@ class Times:
         is set makes one of them shorter.
         """
         return sorted(self._periods)[1] if len(self._periods) == _PERIODS_KEPT else 0
+
+    @property
+    def regular(self) -> bool:
+        """Whether the last differences agree; those of a busy computer do not."""
+        return max(self._periods, default=0) <= _REGULAR * min(self._periods, default=0)
 
 
 class StatusInbox:
@@ -87,8 +93,16 @@ class StatusInbox:
     @property
     def period_us(self) -> int:
         """Period of the first arm's controller, microseconds, by its clock if known; 0: unknown."""
-        known = self._published if self.step_us is None else self._stepped
-        return known.period_us
+        return self._times.period_us
+
+    @property
+    def regular(self) -> bool:
+        """Whether its steps come in even periods."""
+        return self._times.regular
+
+    @property
+    def _times(self) -> Times:
+        return self._stepped if self._stepped.period_us else self._published
 
     def take_telemetry(self, message: LcmMessage) -> None:
         """Takes a message about clocks."""

@@ -258,7 +258,7 @@ def test_the_inbox_returns_only_new_and_usable_messages() -> None:
 
 def test_the_period_is_that_of_the_controllers_clock_if_it_is_published() -> None:
     inbox = StatusInbox(1)
-    for step in range(6):
+    for step in range(9):
         inbox.take(message(2 * step, 5000 * step), lost=False)
     assert inbox.period_us == 5000
     for step in range(7):
