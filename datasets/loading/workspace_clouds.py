@@ -258,7 +258,7 @@ class CloudMaker:
         y = (v * stride + first + 0.5 - K[1, 2]) / K[1, 1]
         x = (u * stride + first + 0.5 - K[0, 2] - K[0, 1] * y) / K[0, 0]
         rays = np.stack((x, y, np.ones_like(x)), axis=1).astype(np.float32)
-        points = (rays * z[:, None]) @ T[:3, :3].T + T[:3, 3]
+        points = np.asarray((rays * z[:, None]) @ T[:3, :3].T + T[:3, 3], np.float32)
         colours = observation[f"rgb/{name}"][first::stride, first::stride][v, u]
         return points, colours
 

@@ -268,9 +268,9 @@ class Prepared:
         """True: each plan is a new prediction."""
         return True
 
-    def chunk(self, action: NDArray[np.float32] | None) -> ActionChunk:
+    def chunk(self, prediction: NDArray[np.float32] | None) -> ActionChunk:
         """Returns the chunk of predicted actions (T, A), in the units of the contract."""
-        planned = cast("np.ndarray[tuple[int, int], np.dtype[np.float32]]", action)
+        planned = cast("np.ndarray[tuple[int, int], np.dtype[np.float32]]", prediction)
         kept = self.kept
         return ActionChunk(self.time, planned if kept is None else kept.enforce(planned))
 

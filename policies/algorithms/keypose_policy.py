@@ -95,6 +95,7 @@ class KeyposePolicySettings:
         noise: Its noise at the first step.
         denoiser_depth: Blocks of the denoiser.
         heads: Its attention heads; the width of the tokens must divide into heads of even size.
+            None: 3 if it does, else 4.
         draws: Draws of voxels of an observation at run time, whose votes are joined.
         modes: Number of modes that are predicted.
         vote_m: Distance within which votes are one mode, m.
@@ -114,7 +115,7 @@ class KeyposePolicySettings:
     noise_samples: int = 4
     noise: KeyposeNoise = field(default_factory=KeyposeNoise)
     denoiser_depth: int = 1
-    heads: int = 3
+    heads: int | None = None
     draws: int = 4
     modes: int = 3
     vote_m: float = 0.03
@@ -173,9 +174,10 @@ class KeyposePolicy(LearnedPolicy):
                 f"policy=keyposes needs tokens with places; got {type(encoder).__name__}; allowed: "
                 "policy/observation_encoder=points or places."
             )
-        check_heads(encoder.dim, settings.heads)
+        heads = settings.heads or (3 if encoder.dim % 6 == 0 else 4)
+        check_heads(encoder.dim, heads)
         encoding = encoder.encoding_of_places(
-            settings.encoding, heads=settings.heads, head_dim=encoder.dim // settings.heads
+            settings.encoding, heads=heads, head_dim=encoder.dim // heads
         )
         if encoding.axes != 3:
             raise ValueError(

@@ -264,14 +264,14 @@ class KeyposeMotion:
 
     def _resynchronise(self, time: float, measured: Vector) -> None:
         """Starts from the measured joints at first, and where the arms did not follow."""
+        q = np.clip(measured, self._embodiment.lower, self._embodiment.upper)
         if self._plan is not None:
             commanded = self._sampled(self._plan, np.array([time]))[0]
             away = np.abs(commanded - measured)[self._hinges].max()
             if away <= 0.4:
                 return
             logger.debug("The arms are %.2f rad from their targets; they start anew there.", away)
-        q = np.clip(measured, self._embodiment.lower, self._embodiment.upper)
-        if self._plan is not None:  # The measured opening of a gripper is no command to hold.
+            # The measured opening of a gripper is no command to hold.
             places = list(self._embodiment.grippers.values())
             q[places] = commanded[places]
         self._plan = _Plan(time, q[None].astype(np.float64), free_until=np.inf, done_at=time)
@@ -563,6 +563,7 @@ class KeyposeMotion:
             float(np.sqrt(5.774 * way[self._hinges] / self._top_acceleration[self._hinges]).max()),
         )
         start_speed = np.abs(v[self._hinges])
+        track = q[None]
         for _ in range(40):
             count = max(int(np.ceil(seconds / self._dt)), 2)
             seconds = count * self._dt

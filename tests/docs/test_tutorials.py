@@ -29,6 +29,12 @@ TRAINING = (
     "validation_windows=0",
     *NETWORK,
 )
+KEYPOSES = (
+    *TRAINING[: -len(NETWORK)],
+    "policy.observation_encoder.dim=48",
+    "policy.observation_encoder.depth=1",
+    "policy.observation_encoder.voxels.tokens=24",
+)
 EVALUATION = ("seeds=1", "workers=1", "task.time_limit_s=0.6", "task.frame_hz=5")
 SMALLER: Mapping[str, Sequence[str]] = {
     "stringline-collect": COLLECTION,
@@ -63,7 +69,10 @@ FOLLOWED = {
         ("runs/block/evaluation/report.html",), replaced={"SEEDS = 20": "SEEDS = 1"}
     ),
     "tour.md": Page(("runs/tour/demonstrations.html", "runs/tour/every_12/report.html")),
-    "tutorials/mug.md": Page(("runs/mug/demonstrations.html", "runs/mug/evaluation/report.html")),
+    "tutorials/mug.md": Page(
+        ("runs/mug/demonstrations.html", "runs/mug/evaluation/report.html"),
+        smaller={**SMALLER, "stringline-train": KEYPOSES},
+    ),
     "tutorials/own-data.md": Page(
         ("runs/own.html", "runs/own.rrd", "runs/own_evaluation/report.html")
     ),

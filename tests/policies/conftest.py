@@ -112,6 +112,7 @@ def make_policy(contract: Contract, statistics: Statistics) -> Callable[..., Chu
     def make(*overrides: str) -> ChunkPolicy:
         torch.manual_seed(0)
         built = build_policy(model_configuration(*overrides), contract, statistics)
+        assert isinstance(built, ChunkPolicy)
         # The last layers start at zero; an untrained policy would hide every difference.
         with torch.no_grad():
             for parameter in built.parameters():
@@ -160,6 +161,7 @@ def of_demonstrations(
         statistics = add_action_statistics(measured, model, CONTRACT, episodes)
         torch.manual_seed(0)
         built = build_policy(model, CONTRACT, statistics)
+        assert isinstance(built, ChunkPolicy)
         with torch.no_grad():
             for parameter in built.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))

@@ -27,6 +27,11 @@ NETWORK = (
 )
 SMALL_ENCODERS = {
     "places": ["policy.observation_encoder.dim=32", "policy.observation_encoder.depth=1"],
+    "points": [
+        "policy.observation_encoder.dim=48",
+        "policy.observation_encoder.depth=1",
+        "policy.observation_encoder.voxels.tokens=24",
+    ],
     "resnet18": ["policy.observation_encoder.dim=32", NETWORK],
     "resnet18_keypoints": [NETWORK],
     "pretrained": ["policy.observation_encoder.dim=32", "policy.observation_encoder.depth=1"],
@@ -59,7 +64,10 @@ def build(contract: Contract, statistics: Statistics) -> Build:
         model = OmegaConf.to_container(composed.policy, resolve=True)
         assert isinstance(model, dict)
         torch.manual_seed(0)
-        return build_policy({str(key): value for key, value in model.items()}, contract, statistics)
+        plain = {str(key): value for key, value in model.items()}
+        built = build_policy(plain, contract, statistics)
+        assert isinstance(built, ChunkPolicy)
+        return built
 
     return make
 

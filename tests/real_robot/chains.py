@@ -19,7 +19,7 @@ SMALL = [
     "task.time_limit_s=9.5",
     "trainer.steps=3",
     "trainer.batch_size=2",
-    "policy.observation_encoder.dim=32",
+    "policy.observation_encoder.dim=48",
     "policy.observation_encoder.depth=1",
     "policy.observation_encoder.voxels.tokens=24",
 ]

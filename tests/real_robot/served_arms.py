@@ -3,6 +3,7 @@
 import select
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,7 @@ class Served:
                 terminal.serve()
 
     def driver(
-        self, bus_watchdog_s: float = 0.0, answer_timeout_s: float = 0.2, **more: float
+        self, bus_watchdog_s: float = 0.0, answer_timeout_s: float = 0.2, **more: Any
     ) -> AlohaDriver:
         """Returns a driver of these arms as followers."""
         return AlohaDriver(

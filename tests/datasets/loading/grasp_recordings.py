@@ -88,7 +88,7 @@ def _seen(block: Matrix, steps: int) -> dict[str, Array]:
     at_top = np.concatenate((rays * top, np.full((HEIGHT, WIDTH, 1), top)), axis=-1)
     points = at_top @ T_BASE_CAMERA[:3, :3].T + T_BASE_CAMERA[:3, 3]
     local = (points - block[:3, 3]) @ block[:3, :3]
-    inside = (np.abs(local[..., :2]) < BLOCK_M[:2]).all(axis=-1)
+    inside = np.asarray((np.abs(local[..., :2]) < BLOCK_M[:2]).all(axis=-1))
     depth = np.where(inside, top, CAMERA_M)
     colour = np.where(inside[..., None], (200, 30, 30), (90, 90, 90))
     return {

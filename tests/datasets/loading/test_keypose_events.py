@@ -1,6 +1,7 @@
 """Keyposes of synthetic recordings, whose events are known, plain and as of human hands."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,7 +112,7 @@ def by_hand(random: np.random.Generator) -> tuple[Recorder, list[bool]]:
         grasp = np.array([random.uniform(-0.2, 0.2), random.uniform(-0.2, 0.2), 0.02])
         put = grasp + np.array([random.choice((-1, 1)) * random.uniform(0.15, 0.3), 0.1, 0.05])
         up = np.array([0.0, 0.0, random.uniform(0.08, 0.14)])
-        shape = float(random.uniform(0.5, 1.0))
+        shape: Any = float(random.uniform(0.5, 1.0))
         made.reach(random.uniform(0.8, 1.6), arm0=grasp + up, open0=shape)
         made.rest(random.uniform(0.0, 0.6))  # A pause in the air.
         made.reach(random.uniform(0.6, 1.2), arm0=grasp + random.normal(0, 0.008, 3))
@@ -308,7 +309,7 @@ def test_very_short_recordings_are_refused_in_words(steps: int) -> None:
     "name", [each for each in KeyposeSettings.__dataclass_fields__ if each != "stops"]
 )
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), True])
-def test_settings_out_of_range_are_refused(name: str, value: float) -> None:
+def test_settings_out_of_range_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
         KeyposeSettings(**{name: value})
 

@@ -59,7 +59,7 @@ def test_what_varies_without_a_gap_is_one_mode() -> None:
 
 
 def test_heights_and_tilts_tell_modes_apart_without_a_scene() -> None:
-    none = (np.nan,) * 3
+    none = (np.nan, np.nan, np.nan)
     low = [event(f"low {row}", none, 0.02) for row in range(6)]
     high = [event(f"high {row}", none, 0.09) for row in range(4)]
     lying = rotation_about([1.0, 0.0, 0.0], 1.5)[2][None]
@@ -70,7 +70,7 @@ def test_heights_and_tilts_tell_modes_apart_without_a_scene() -> None:
 
 def test_what_stands_around_a_gripper_differs_from_nothing() -> None:
     seen = [event(f"seen {row}", (0.0, 0.0, 0.0)) for row in range(5)]
-    unseen = [event(f"unseen {row}", (np.nan,) * 3) for row in range(5)]
+    unseen = [event(f"unseen {row}", (np.nan, np.nan, np.nan)) for row in range(5)]
     assert sizes([*seen, *unseen]) == ([5, 5], 0)
 
 

@@ -117,8 +117,9 @@ def test_a_training_finds_the_clouds(
     chosen = ["policy.observation_encoder.clouds.points=256", "policy.events.stroke=0.2"]
     with initialize_config_module("stringline.configs", version_base="1.3"):
         composed = compose("train", ["training_recipe=keyposes", *chosen])
-    model = OmegaConf.to_container(composed.policy, resolve=True)
-    assert isinstance(model, dict)
+    plain = OmegaConf.to_container(composed.policy, resolve=True)
+    assert isinstance(plain, dict)
+    model = {str(key): value for key, value in plain.items()}
     data = TrainingData(store, 2)
     policy = build_policy(model, data.contract, data.statistics(model))
     for names in (data.training, data.held_out):

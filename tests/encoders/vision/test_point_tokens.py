@@ -1,5 +1,7 @@
 """Tokens of voxels: independent of batches, of the order of points, and of where the scene is."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -160,7 +162,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
         assert isinstance(found, PointTokens)
         return found.features.sum(dim=(0, 1))[:3]
 
-    weight = embed.point[0].weight[:].detach().clone().requires_grad_()
+    weight = embed.get_parameter("point.0.weight").detach().clone().requires_grad_()
     assert torch.autograd.gradcheck(function, weight, fast_mode=True)
 
 
@@ -168,6 +170,6 @@ def test_gradients_are_those_of_finite_differences() -> None:
     ("name", "value"),
     [("tokens", 0), ("size_m", 0.0), ("points", 1.5), ("rarity", -1.0), ("support_weight", 0.0)],
 )
-def test_settings_out_of_range_are_refused(name: str, value: float) -> None:
+def test_settings_out_of_range_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
         VoxelSettings(**{name: value})

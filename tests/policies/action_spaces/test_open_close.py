@@ -226,6 +226,7 @@ def test_a_prefix_of_executed_actions_is_kept(
     """Real-time chunking continues an executed closing, also with another target opening."""
     model = configuration("+gripper=open_close", "policy.gripper_space.opened=0.4")
     policy = build_policy(model, CONTRACT, statistics_for(store, model)).eval()
+    assert isinstance(policy, ChunkPolicy)
     observation = observation_at(episode(0), 4)
     action = np.zeros((3, 14), np.float32)
     action[:, 6] = [0.4, 0.0, 0.0]

@@ -78,6 +78,7 @@ def policy_of(
         model = configuration(cameras, "+policy.observation_encoder.registers=2", *overrides)
         found = add_action_statistics(measured, model, TABLE_HAS_COLOURS_ONLY, episodes)
         policy = build_policy(model, TABLE_HAS_COLOURS_ONLY, found).double().eval()
+        assert isinstance(policy, ChunkPolicy)
         with torch.no_grad():
             for parameter in policy.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))

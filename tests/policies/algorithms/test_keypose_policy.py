@@ -32,7 +32,7 @@ CONTRACT = ALOHA.contract(
     [Camera(name, 32, 32, "simulated") for name in ("overhead", "wrist_left")], 50.0
 )
 SMALL = (
-    "policy.observation_encoder.dim=64",
+    "policy.observation_encoder.dim=48",
     "policy.observation_encoder.depth=1",
     "policy.observation_encoder.voxels.tokens=24",
     "policy.observation_encoder.clouds.points=128",
@@ -41,7 +41,7 @@ SMALL = (
 IMAGES = (
     "policy/observation_encoder=places",
     "+depth=colours",
-    "policy.observation_encoder.dim=64",
+    "policy.observation_encoder.dim=48",
     "policy.observation_encoder.depth=1",
 )
 MakePolicy = Callable[..., KeyposePolicy]

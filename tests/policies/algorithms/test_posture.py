@@ -317,6 +317,7 @@ def test_every_space_and_kind_trains_and_returns_from_a_checkpoint(
     contract = episodes[0].attributes.contract
     statistics = add_action_statistics(measured, model, contract, episodes)
     policy = build_policy(model, contract, statistics)
+    assert isinstance(policy, ChunkPolicy)
     fit_posture(policy, episodes)
     assert policy.posture is not None
     assert policy.posture.weight.any()
@@ -330,6 +331,7 @@ def test_every_space_and_kind_trains_and_returns_from_a_checkpoint(
     chunk = policy.eval().predict(batch, generator)
     save_policy(tmp_path / "c", policy, model, {})
     again = load_policy(tmp_path / "c")
+    assert isinstance(again, ChunkPolicy)
     assert again.posture is not None
     assert torch.equal(again.posture.weight, policy.posture.weight)
     assert torch.equal(again.predict(batch, torch.Generator().manual_seed(0)), chunk)
@@ -351,6 +353,7 @@ def test_a_fit_halves_the_error_of_holding(
     for linear in ("true", "false", "true"):
         model = configuration("+policy=diffusion", SMOOTH.replace("true", linear))
         policy = build_policy(model, contract, measured)
+        assert isinstance(policy, ChunkPolicy)
         fit_posture(policy, episodes)
         assert policy.posture is not None
         fits.append(policy.posture)
@@ -417,6 +420,7 @@ def test_wrong_settings_are_refused(
     with pytest.raises(ValueError, match=r"posture.anchored is true.* posture.anchored=false"):
         build_policy(model, differences, statistics)
     loose = build_policy(configuration("+policy=flow", SMOOTH), differences, statistics)
+    assert isinstance(loose, ChunkPolicy)
     assert loose.posture is not None
     assert not loose.posture.anchored, "by default only chunks that can hold are anchored"
     for wrong in ("coefficients: 0", "ridge: -1"):
@@ -442,6 +446,7 @@ def test_fits_need_windows_and_joints(
     contract: Contract, statistics: Statistics, configuration: Configuration
 ) -> None:
     policy = build_policy(configuration("+policy=diffusion", SMOOTH), contract, statistics)
+    assert isinstance(policy, ChunkPolicy)
     assert policy.posture is not None
 
     def none() -> Iterator[FittedWindows]:

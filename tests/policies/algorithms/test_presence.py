@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -131,7 +131,7 @@ def test_plans_with_an_absent_camera_equal_those_without_it(
 
     state = conditioning.state
     assert state is not None
-    precompute = policy.denoiser.precompute
+    precompute: Any = policy.denoiser.precompute
 
     def answer(tokens: Tensor, present: Tensor | None) -> Tensor:
         found: Tensor = policy.denoiser(

@@ -95,6 +95,7 @@ def test_adapters_act_on_attention_over_positions_and_are_merged_into_a_checkpoi
         adapted = predicted(policy.eval(), batch)
     assert not torch.equal(gradients(policy, batch)[0], loss)
     loaded = load_policy(tmp_path / "adapted")
+    assert isinstance(loaded, ChunkPolicy)
     torch.testing.assert_close(predicted(loaded, batch), adapted)
     torch.testing.assert_close(predicted(policy.eval(), batch), adapted)
     encoder: Any = loaded.observation_encoder

@@ -89,7 +89,12 @@ def nearest(chunks: Tensor) -> Tensor:
 def build(
     configuration: Callable[..., dict[str, object]], contract: Contract, statistics: Statistics
 ) -> Callable[..., ChunkPolicy]:
-    return lambda *overrides: build_policy(configuration(*overrides), contract, statistics)
+    def build(*overrides: str) -> ChunkPolicy:
+        built = build_policy(configuration(*overrides), contract, statistics)
+        assert isinstance(built, ChunkPolicy)
+        return built
+
+    return build
 
 
 def check(policy: ChunkPolicy, steps: int, seed: int) -> None:

@@ -104,6 +104,7 @@ def test_an_unknown_checkpoint_is_reported_with_the_shipped_ones() -> None:
 def test_the_shipped_checkpoint_plans() -> None:
     """It is small enough to ship, fits ALOHA, and plans within its limits."""
     policy = load_policy("hand_over_banana")
+    assert isinstance(policy, ChunkPolicy)
     size = sum(file.stat().st_size for file in (SHIPPED / "hand_over_banana").iterdir())
     assert size <= 10_000_000
     assert policy.contract.incompatibilities(ALOHA.contract(policy.contract.cameras, 50.0)) == []

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ class Cell:
 
 
 def motion_of(settings: MotionSettings = SETTINGS, held: float = 0.3) -> KeyposeMotion:
-    return KeyposeMotion(ALOHA, HZ, settings, np.full(ARMS, held))
+    return KeyposeMotion(ALOHA, HZ, settings, [held] * ARMS)
 
 
 def distances_mm(track: Floats, prediction: PredictedKeypose, arm: int, mode: int = 0) -> Floats:
@@ -418,6 +419,7 @@ def test_straight_ways_past_a_straight_wrist_take_no_longer() -> None:
         goal = predicted([q], (1.0, 0.0), departure_m=0.0)
         cell = Cell(motion_of())
         task = Task(cell, [goal])
+        track = cell.run(task, 16)
         while not task.reached:
             track = cell.run(task, 16)
             assert len(track) < 250
@@ -475,6 +477,6 @@ def test_an_arm_that_only_moves_keeps_its_opening() -> None:
         ("jump_m", float("inf")),
     ],
 )
-def test_settings_out_of_range_are_refused(name: str, number: float) -> None:
+def test_settings_out_of_range_are_refused(name: str, number: Any) -> None:
     with pytest.raises(ValueError, match=name):
         MotionSettings(**{name: number})

@@ -1,6 +1,7 @@
 """Votes, modes and denoising of keyposes."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -138,7 +139,7 @@ def test_negative_noise_is_refused(name: str) -> None:
 def denoised(*, shift: float = 0.0, far: float = 0.0, dim: int = DIM) -> Tensor:
     torch.manual_seed(0)
     network = KeyposeDenoiser(dim, CayleyString(2, dim // 2, 3, wavelengths=(0.2, 2.0))).double()
-    scene = conditioning(shift=shift)
+    scene: Any = conditioning(shift=shift)
     scene.tokens = (
         scene.tokens + far * torch.arange(N + A).ge(9)[:, None] * (torch.arange(N + A) < N)[:, None]
     )

@@ -10,6 +10,7 @@ from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import KeyStatistics, Statistics, statistics_of
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
 from stringline.policies.observation.normaliser import (
@@ -112,8 +113,10 @@ def test_a_checkpoint_keeps_its_normalisation(
         "observation_encoder": encoder | {"normalisation": factory},
     }
     policy = build_policy(model, contract, statistics)
+    assert isinstance(policy, ChunkPolicy)
     save_policy(tmp_path / "checkpoint", policy, model, {})
     loaded = load_policy(tmp_path / "checkpoint")
+    assert isinstance(loaded, DiffusionPolicy)
     assert isinstance(loaded.observation_encoder, ObservationEncoder)
     assert (
         type(loaded.action_range).__name__
@@ -121,7 +124,6 @@ def test_a_checkpoint_keeps_its_normalisation(
         == name
     )
     torch.testing.assert_close(loaded.action_range.low, policy.action_range.low, rtol=0, atol=0)
-    assert isinstance(loaded, DiffusionPolicy)
     assert isinstance(loaded.scheduler, DDIMScheduler)
     assert loaded.scheduler.config["clip_sample_range"] == policy.action_range.reach
 

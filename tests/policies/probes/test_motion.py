@@ -67,6 +67,7 @@ def test_the_linear_map_is_beside_the_policy(
     episodes = demonstrations.episodes()
     contract = episodes[0].attributes.contract
     policy = build_policy(configuration(), contract, measured).eval()
+    assert isinstance(policy, ChunkPolicy)
     linear = linear_motion(policy)
     assert linear is not None
     fit_remainder(linear, policy, ContractActions(contract=policy.contract), episodes)

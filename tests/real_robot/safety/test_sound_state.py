@@ -43,10 +43,15 @@ WRONG_STATES: list[dict[str, Any]] = [
     {"time": 1e9},
     {"time": 1.0},
 ]
+
+
+def aged(name: str, value: float) -> Freshness:
+    fields: dict[str, Any] = {name: (0.0, value, 0.0) if "image" in name else value}
+    return Freshness(**fields)
+
+
 WRONG_AGES = [
-    Freshness(**{field.name: (0.0, value, 0.0) if "image" in field.name else value})
-    for field in dataclasses.fields(Freshness)
-    for value in (np.nan, -0.5)
+    aged(field.name, value) for field in dataclasses.fields(Freshness) for value in (np.nan, -0.5)
 ]
 
 

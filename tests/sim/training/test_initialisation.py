@@ -17,6 +17,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_checkpoint import build_network, save_network
 from stringline.encoders.training.trainer import Trainer
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import load_policy
 from stringline.sim.train import train_policy
 from stringline.sim.training.initialisation import Initialisation
@@ -140,9 +141,12 @@ def test_ranges_are_those_of_the_data_or_are_kept(
 ) -> None:
     other = EpisodeStore.create(tmp_path / "store")
     fill(other, range(40, 45))
-    old = load_policy(first).action_range.high
+    old = load_policy(first)
+    assert isinstance(old, ChunkPolicy)
     begin(other, keep_ranges=True)
-    assert torch.equal(load_policy(tmp_path / "run" / "checkpoint").action_range.high, old)
+    new = load_policy(tmp_path / "run" / "checkpoint")
+    assert isinstance(new, ChunkPolicy)
+    assert torch.equal(new.action_range.high, old.action_range.high)
     record = yaml.safe_load((tmp_path / "run" / "checkpoint" / "checkpoint.yaml").read_text())[
         "training"
     ]["initialisation"]

@@ -37,7 +37,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
 
 def trained_on(data: TrainingData, *overrides: str) -> ChunkPolicy:
     model = model_configuration(*overrides)
-    return build_policy(model, data.contract, data.statistics(model))
+    built = build_policy(model, data.contract, data.statistics(model))
+    assert isinstance(built, ChunkPolicy)
+    return built
 
 
 def tensors(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
