@@ -41,7 +41,7 @@ SMALL = (
 IMAGES = (
     "policy/observation_encoder=places",
     "+depth=colours",
-    "policy.observation_encoder.dim=48",
+    "policy.observation_encoder.dim=64",
     "policy.observation_encoder.depth=1",
 )
 MakePolicy = Callable[..., KeyposePolicy]
