@@ -220,7 +220,7 @@ entries("length that is missing", "length", None, "length is None; allowed: a wh
 entries("number that is missing", "episode_index", None, "episode_index is None; allowed", 1)
 
 
-@case("lerobot v3.0, rate of a billion", LEROBOT, f"{CAMERA}")
+@case("lerobot v3.0, rate of a billion", LEROBOT, "control_hz is 1000000000.0")
 def _(folder: Path) -> Path:
     root = lerobot(folder, "libx264", "v3.0")
     file = root / "meta/info.json"
