@@ -159,13 +159,18 @@ class DeviceLoop:
         if self._log is not None:
             self._log.cycle(state, now, self._sampler.in_force, target, self._filter.amounts)
 
+    @property
+    def _due_s(self) -> float:
+        """Earliest time of the next command, by the time of the last one."""
+        return self._written_s + _SPACING * self._period_s
+
     def _space(self, clock: Clock) -> float:
         """Waits until about a period after the last command: two at once would be twice as fast.
 
         Cycles begin in even periods, but a slow answer of the robot delays the rest of one. Returns
         by how much the wait was longer than that, as after a suspension, seconds.
         """
-        due_s = self._written_s + _SPACING * self._period_s
+        due_s = self._due_s
         if self._wait is None or (early_s := due_s - clock()) <= 0:
             return 0.0
         self._wait(early_s)
@@ -209,6 +214,7 @@ class DeviceLoop:
             permission_age_s=permission_age_s,
             stop_line_age_s=stop_line_age_s,
             unsent_s=max(0.0, float((now - self._sent_s).max()) - self._period_s),
+            ahead_s=0.0 if self._wait is None else max(0.0, self._due_s - now),
         )
 
     @property

@@ -41,12 +41,14 @@ class RestAfterGap(StatelessStage):
         """Measures the gap since the last cycle, and since the last command to each joint."""
         suspended_s = cycle.freshness.suspended_s
         self._judge_cycles(cycle, suspended_s)
-        now = cycle.now
+        # Commands are spaced when they are sent. By the times of their decisions, an early one and
+        # a late one would have a gap between them that the arms do not see.
+        due_s = cycle.now + cycle.freshness.ahead_s
         sends = ~np.broadcast_to(np.asarray(cycle.waits), self._sent_s.shape)
-        begins = sends & self._stands(cycle, now - self._sent_s + suspended_s)
+        begins = sends & self._stands(cycle, due_s - self._sent_s + suspended_s)
         if begins.any():
             cycle.limiter.restart(begins, self._place(cycle))
-        self._sent_s = np.where(sends, now, self._sent_s - suspended_s)
+        self._sent_s = np.where(sends, due_s, self._sent_s - suspended_s)
 
     def _stands(self, cycle: Cycle, gap_s: Vector) -> NDArray[np.bool_]:
         """Returns the joints (J,) that have come to rest, given the time since their commands."""

@@ -34,6 +34,7 @@ class Freshness:
         stop_line_age_s: Time since the line of the external stop last permitted motion.
         unsent_s: Longest time for which a command to an arm is overdue: a period after the last
             one that was sent, if the arm can be sent one.
+        ahead_s: Time from the beginning of this cycle until its command is due to be sent.
     """
 
     action_age_s: float = 0.0
@@ -44,6 +45,7 @@ class Freshness:
     permission_age_s: float = 0.0
     stop_line_age_s: float = 0.0
     unsent_s: float = 0.0
+    ahead_s: float = 0.0
 
 
 class Retreat(NamedTuple):

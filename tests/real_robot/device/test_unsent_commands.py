@@ -12,8 +12,9 @@ from tests.real_robot.device_rig import PERIOD
 from tests.real_robot.filter_rig import state as measured
 
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_loop import DeviceLoop
-from stringline.real_robot.device.device_state import chunk_layout, state_layout
+from stringline.real_robot.device.device_state import chunk_layout, chunk_record, state_layout
 from stringline.real_robot.driver_interface.safe_command import SafeCommand
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
@@ -25,6 +26,7 @@ from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]
 BOTH = np.array([True, True])
+SLOW_LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0, acceleration=10.0)
 
 
 class Swallowing(AlohaDriver):
@@ -165,6 +167,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.now, self.takes, self.longer_s, self.written = 5.0, 0.0, 0.0, list[float]()
+        self.path = list[Vector]()
 
     def clock(self) -> float:
         return self.now
@@ -178,6 +181,7 @@ class Slow:
 
     def write(self, command: SafeCommand) -> NDArray[np.bool_]:
         self.written.append(self.now)
+        self.path.append(command.position)
         return BOTH
 
 
@@ -190,7 +194,7 @@ def slow() -> tuple[Any, DeviceLoop]:
     loop = DeviceLoop(
         slow,
         ALOHA,
-        SafetyLimits.of(ALOHA),
+        SLOW_LIMITS,
         PERIOD,
         chunks=chunks,
         states=states,
@@ -225,3 +229,22 @@ def test_commands_are_spaced_by_the_time_of_the_last_one(slow: tuple[Any, Device
     gaps = np.diff(driver.written)
     assert gaps.min() >= 0.98 * PERIOD - 1e-9
     assert gaps.mean() == pytest.approx(PERIOD, rel=0.01), "without a drift"
+
+
+def test_spaced_commands_stay_within_acceleration_although_reads_are_uneven(
+    slow: tuple[Any, DeviceLoop],
+) -> None:
+    """A command that waited for its time, and the next after a slow read, have no gap between."""
+    driver, loop = slow
+    way = np.tile(ALOHA.home, (100, 1))
+    way[:, 0] += 0.25
+    plan = ActionChunk(driver.now + 0.02 * np.arange(100.0), way.astype(np.float32))
+    loop._chunks.put(chunk_record(plan, 0, 14))
+    for cycle in range(35):
+        driver.now = max(driver.now, 5.0 + cycle * PERIOD)
+        driver.takes = 0.0 if cycle % 10 else 0.006
+        loop.observe(driver.clock)
+        loop.act(driver.clock)
+    changes = np.abs(np.diff(driver.path, n=2, axis=0))
+    assert np.ptp([command[0] for command in driver.path]) > 0.05
+    assert (changes <= SLOW_LIMITS.acceleration * PERIOD**2 + 1e-9).all()

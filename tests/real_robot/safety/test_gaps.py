@@ -64,6 +64,19 @@ def test_a_late_cycle_is_no_hold_but_starts_from_rest() -> None:
     assert_starts_from_rest(run)
 
 
+def test_commands_in_even_periods_continue_although_their_decisions_are_not_even() -> None:
+    """Each one waits for its time, so a decision may come six milliseconds early or at once."""
+    run = moving()
+    due_s = run.now
+    for early_s in (0.006, 0.0, 0.006, 0.0, 0.006, 0.006, 0.0):
+        run.now = due_s - early_s
+        before = run.path[-1] - run.path[-2]
+        run.step(FAR, freshness=Freshness(ahead_s=early_s))
+        change = run.path[-1] - run.path[-2] - before
+        assert (np.abs(change) <= LIMITS.acceleration * PERIOD**2 + 1e-9).all()
+        due_s += PERIOD
+
+
 def test_a_suspension_of_the_computer_counts_although_the_clock_stands_still() -> None:
     run = moving()
     run.step(FAR, freshness=Freshness(suspended_s=60.0))
