@@ -51,8 +51,12 @@ def test_only_the_bus_opens_ports() -> None:
                 users.add(path.relative_to(ROOM).as_posix())
             if any(name.split(".")[0] in OPENERS for name in imported):
                 users.add(path.relative_to(ROOM).as_posix())
-    # The line of an external stop or pedal is only read.
-    assert users == {"drivers/dynamixel/bus.py", "operator/input_line.py"}
+    # The line of an external stop or pedal is only read, and a camera moves nothing.
+    assert users == {
+        "cameras/video_camera.py",
+        "drivers/dynamixel/bus.py",
+        "operator/input_line.py",
+    }
 
 
 def test_only_the_device_process_connects_a_driver() -> None:
@@ -122,6 +126,7 @@ def test_only_the_bus_and_the_far_end_write_to_descriptors() -> None:
         "os.openpty",
     )
     assert uses(ROOM, lambda node: calls(node, *writers)) == {
+        "cameras/video_camera.py",  # Settings of the camera, by its control calls.
         "drivers/dynamixel/bus.py",
         "operator/input_line.py",  # It only reads.
         "emulators/dynamixel/servo_server.py",

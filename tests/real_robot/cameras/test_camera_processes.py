@@ -250,7 +250,9 @@ def test_the_arms_wait_for_a_camera_that_pauses(world: World) -> None:
         next(state for state in held if state.old_cameras == 1), fault_reasons=Reason.CAMERA
     )
     reasons = explain_fault(as_a_fault, world.device)
-    assert reasons == ["a camera delivers no new images (overhead)."]
+    assert reasons[0] == "a camera delivers no new images (overhead)."
+    # A busy computer, such as one that runs tests, is named as well.
+    assert all("computer is busy" in reason for reason in reasons[1:])
 
 
 @pytest.mark.slow
