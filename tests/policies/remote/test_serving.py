@@ -164,7 +164,7 @@ def test_the_command_serves_a_checkpoint(tmp_path: Path) -> None:
     lines: list[str] = []
     try:
         address = first_address(server.stderr, lines)
-        (warning,) = lines
+        (warning,) = [line for line in lines if "recorded execution" in line]
         assert "recorded execution=stop_and_go; this command has execution=temp" in warning
         assert server.stderr.readline().endswith(
             f"Next: stringline-eval checkpoint={address} output=runs/eval_remote\n"
