@@ -77,10 +77,16 @@ def quaternion(rotation: Matrix) -> Matrix:
     return np.asarray(-found if found[0] < 0 else found)
 
 
+def angle_between(first: Matrix, second: Matrix) -> float:
+    """Returns the angle between two rotations (3, 3), rad."""
+    cosine = (np.trace(first.T @ second) - 1) / 2
+    return float(np.arccos(np.clip(cosine, -1.0, 1.0)))
+
+
 def between(start: Matrix, goal: Matrix, share: float) -> Matrix:
     """Returns the pose (4, 4) after a share of a straight way with a fixed axis of rotation."""
     turn = start[:3, :3].T @ goal[:3, :3]
-    angle = float(np.arccos(np.clip((np.trace(turn) - 1) / 2, -1.0, 1.0)))
+    angle = angle_between(start[:3, :3], goal[:3, :3])
     rotation = start[:3, :3]
     if angle > 1e-9:
         skew = (turn - turn.T) / (2 * np.sin(angle))

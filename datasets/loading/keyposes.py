@@ -24,6 +24,7 @@ from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE,
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.transforms import angle_between
 from stringline.datasets.loading.gripper_commands import (
     REST,
     REST_S,
@@ -517,12 +518,6 @@ def straight_start(pose: Floats, earliest: int, end: int, *, most_m: float, leas
     # The last step that is as far: not the pause before it.
     away = np.flatnonzero(far[earliest:end] >= far[best] - 0.0015)
     return earliest + int(away[-1]) if len(away) else best
-
-
-def angle_between(first: Floats, second: Floats) -> float:
-    """Returns the angle between two rotations (3, 3), rad."""
-    cosine = (np.trace(first.T @ second) - 1) / 2
-    return float(np.arccos(np.clip(cosine, -1.0, 1.0)))
 
 
 def sequence_of(keyposes: Keyposes, arms: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ the voxel, so the same observation gives the same cloud to the bit.
 """
 
 import hashlib
+import io
 import json
 import logging
 import os
@@ -41,7 +42,7 @@ FARTHEST_M = 3.2
 SUPPORT_BIN_M = 0.01
 ROUNDED_M = 0.05
 CACHE_BYTES = 20 * 10**9
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +192,7 @@ class CloudMaker:
             _FORMAT,
             [[camera.name, camera.depth_unit_m] for camera in self.cameras],
             asdict(self.workspace),
-            self.embodiment.name if self.embodiment else None,
+            _shape_of(self.embodiment) if self.embodiment else None,
             asdict(self.settings),
         ]
         return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:20]
@@ -319,6 +320,14 @@ class CloudMaker:
         filled[:count] = points[chosen]
         shade[:count] = colours[chosen].round()
         return Cloud(filled, shade, count, support)
+
+
+def _shape_of(embodiment: Embodiment) -> list[Any]:
+    """Returns what is removed of a robot: its capsules with closed and with open grippers."""
+    ends = np.stack((embodiment.home, embodiment.home))
+    ends[:, list(embodiment.grippers.values())] = [[0.0], [1.0]]
+    axes = embodiment.capsule_axes(ends).round(6)
+    return [axes.tolist(), [mount.radius for mount in embodiment.capsule_mounts]]
 
 
 def _support(heights: Floats) -> float:
@@ -520,23 +529,27 @@ def recorded_inputs(
 
 
 def _write(file: Path, records: Array) -> None:
-    """Writes records as one file, complete or not at all."""
-    header = {
-        "descr": records.dtype.descr,
-        "frames": len(records),
-        "points": records["points"].shape[1],
-    }
-    text = json.dumps({"frames": header["frames"], "points": header["points"]}).encode()
-    write_file(file, text.ljust(64) + records.tobytes())
+    """Writes records as one file of NumPy, complete or not at all."""
+    text = io.BytesIO()
+    np.save(text, records)
+    write_file(file, text.getvalue())
 
 
 def _read(file: Path) -> Array:
-    """Maps the records of a file."""
-    with file.open("rb") as opened:
-        header = json.loads(opened.read(64))
+    """Maps the records of a file, and marks it as used.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    try:
+        records: Array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(
+            f"The point clouds {file} cannot be read: {error}. Remove this file; they are made "
+            "again."
+        ) from error
     os.utime(file)
-    dtype = cloud_dtype(int(header["points"]))
-    return np.memmap(file, dtype, mode="r", offset=64, shape=(int(header["frames"]),))
+    return records
 
 
 def limit_size(folder: Path, most_bytes: int, keep: Iterable[Path] = ()) -> None:

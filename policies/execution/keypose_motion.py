@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, Range
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.datasets.embodiments.transforms import Matrix, between
+from stringline.datasets.embodiments.transforms import Matrix, angle_between, between
 
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
@@ -503,7 +503,7 @@ class KeyposeMotion:
         for arm in goal.acting:
             here = now[self._arms[arm]]
             offset = goal.pose[arm, :3, 3] - here[:3, 3]
-            turn = _angle(here[:3, :3], goal.pose[arm, :3, :3])
+            turn = angle_between(here[:3, :3], goal.pose[arm, :3, :3])
             if np.linalg.norm(offset) < self._settings.same_m and turn < self._settings.same_rad:
                 changed = True
                 away = goal.departure[arm, :3, 3] - goal.pose[arm, :3, 3]
@@ -585,7 +585,7 @@ class KeyposeMotion:
         now = self._embodiment.forward_kinematics(q)
         starts = {arm: now[self._arms[arm]] for arm in targets}
         length = max(float(np.linalg.norm(targets[a][:3, 3] - starts[a][:3, 3])) for a in targets)
-        turn = max(_angle(starts[arm][:3, :3], targets[arm][:3, :3]) for arm in targets)
+        turn = max(angle_between(starts[arm][:3, :3], targets[arm][:3, :3]) for arm in targets)
         if length < 1e-3 and turn < 5e-3:
             return None
         seconds = max(
@@ -692,8 +692,3 @@ def _along(path: Floats, shares: Floats) -> Floats:
         + (3 * u**2 - 2 * u**3) * q
         + (u**3 - u**2) * n
     )
-
-
-def _angle(first: Floats, second: Floats) -> float:
-    cosine = (np.trace(first.T @ second) - 1) / 2
-    return float(np.arccos(np.clip(cosine, -1.0, 1.0)))

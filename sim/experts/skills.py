@@ -7,7 +7,7 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
-from stringline.datasets.embodiments.transforms import Matrix, inverse
+from stringline.datasets.embodiments.transforms import Matrix, angle_between, inverse
 from stringline.sim.experts.grasps import Grasp, backed, raised
 from stringline.sim.experts.motion import TOLERANCE, Motion, Move, Target
 from stringline.sim.experts.plain_draws import PlainDraws
@@ -152,8 +152,7 @@ class Skills:
         """Returns the angle between a pose (4, 4) of a gripper and that at home, rad."""
         embodiment = self.scene.task.embodiment
         home = embodiment.forward_kinematics(embodiment.home)[arm]
-        cosine = (np.trace(home[:3, :3].T @ T_base_gripper[:3, :3]) - 1) / 2
-        return float(np.arccos(np.clip(cosine, -1.0, 1.0)))
+        return angle_between(home[:3, :3], T_base_gripper[:3, :3])
 
     def choose(
         self,
@@ -292,5 +291,5 @@ class Skills:
     def _misses(self, arm: str, T_base_grasp: Matrix) -> bool:
         """Whether a gripper is too far from the grasp (4, 4), as after a disturbed approach."""
         T_error = inverse(T_base_grasp) @ self.scene.gripper(arm)
-        angle = np.arccos(np.clip((np.trace(T_error[:3, :3]) - 1) / 2, -1.0, 1.0))
+        angle = angle_between(np.eye(3), T_error[:3, :3])
         return bool(np.linalg.norm(T_error[:3, 3]) > MISS[0] or angle > MISS[1])

@@ -270,6 +270,20 @@ def test_an_interrupted_write_leaves_nothing_behind(
     assert len(records_of(cloud_cache, store, store.names()[0])) == 4
 
 
+def test_a_file_of_the_cache_is_one_of_numpy_and_a_damaged_one_is_named(
+    cloud_cache: CloudCache, tmp_path: Path
+) -> None:
+    store = make_store(tmp_path / "store", 1)
+    records = records_of(cloud_cache, store, store.names()[0])
+    (file,) = files_of(cloud_cache)
+    np.testing.assert_array_equal(np.load(file), records)
+    whole = file.read_bytes()
+    for left in (0, 10, len(whole) - 1):
+        file.write_bytes(whole[:left])
+        with pytest.raises(ValueError, match=rf"(?s){file.name} cannot be read.*Remove this file"):
+            records_of(cloud_cache, store, store.names()[0])
+
+
 def test_the_cache_keeps_what_was_used_last(tmp_path: Path) -> None:
     for number in range(4):
         file = tmp_path / "a" / f"{number}.npy"
@@ -285,6 +299,12 @@ def test_settings_that_decide_a_cloud_decide_its_file() -> None:
     assert maker().digest == plain
     assert maker(CloudSettings(voxel_m=0.01)).digest != plain
     assert maker(robot=True).digest != plain
+    thick = [replace(mount, radius=mount.radius + 0.001) for mount in ALOHA.capsule_mounts]
+    other = replace(ALOHA, capsule_mounts=tuple(thick))
+    assert CloudMaker(SEEN_BY, WORKSPACE, other, CloudSettings()).digest not in (
+        plain,
+        maker(robot=True).digest,
+    )
     moved = replace(WORKSPACE, low=(-0.31, -0.3, -0.05))
     assert CloudMaker(SEEN_BY, moved, None, CloudSettings()).digest != plain
     assert workspace_clouds.UNIT_M == 1e-4
