@@ -32,8 +32,9 @@ from scipy import stats
 
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
-from stringline.policies.algorithms.keypose_policy import KeyposePolicy, keypose_errors
+from stringline.policies.algorithms.keypose_policy import KeyposePolicy
 from stringline.policies.checkpoints.load import load_policy
+from stringline.policies.probes.keypose_probe import keypose_errors
 from stringline.sim.train import train_policy
 from stringline.sim.training.training_data import TrainingData
 from stringline.sim.training.training_settings import TrainingSettings

@@ -8,7 +8,6 @@ al., 2024, arXiv 2402.10885) and 3D FlowMatch Actor (Gkanatsios et al., 2025, ar
 keyposes that are denoised by attention over relative places.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -541,30 +540,3 @@ def held_openings(episode: StoredEpisode, settings: KeyposeSettings) -> NDArray[
             rows[:, arm] = np.median(found)
             rows[closes, arm] = found
     return rows
-
-
-def keypose_errors(prediction: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns errors of predictions (B, A, M, ...) of frames before an event, by name (E,).
-
-    `position_mm` and `rotation_deg` are those of the most likely mode of the acting arm, and
-    `nearest_mm` of the mode nearest to the recorded keypose; `release` tells openings, `right_arm`
-    whether the acting arms are the predicted ones. Frames after the last event are left out.
-    """
-    rows = torch.nonzero(batch[f"{PREFIX}number"] != NO_EVENT)[:, 0]
-    acting = batch[f"{PREFIX}acting"][rows]
-    arm = acting.to(torch.uint8).argmax(dim=1)
-    at = torch.arange(len(rows))
-    pose = batch[f"{PREFIX}pose"][rows][at, arm]
-    found = prediction[rows][at, arm]
-    away = (found[..., :3] - pose[:, None, :3, 3]).norm(dim=-1)
-    turns = rotation_of(found[:, 0, 3:9]).transpose(1, 2) @ pose[:, :3, :3]
-    cosine = (turns.diagonal(dim1=1, dim2=2).sum(-1) - 1) / 2
-    acts = prediction[rows][:, :, 0, VOTED] > 0
-    before, after = (batch[f"{PREFIX}{name}"][rows][at, arm] for name in ("before", "after"))
-    return {
-        "position_mm": 1e3 * away[:, 0],
-        "nearest_mm": 1e3 * away.min(dim=1).values,
-        "rotation_deg": torch.rad2deg(torch.acos(cosine.clamp(-1, 1))),
-        "release": (after > before).float(),
-        "right_arm": (acts == acting).all(dim=1).float(),
-    }

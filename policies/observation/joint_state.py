@@ -1,6 +1,6 @@
 """The state of the joints as one vector: positions and, if the data have them, velocities."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -48,9 +48,9 @@ class JointState(nn.Module):
         ]
         return torch.cat(parts, dim=-1)
 
-    def _ranges(self) -> Sequence[Normaliser]:
-        ranges: Sequence[Normaliser] = self.ranges  # type: ignore[assignment]
-        return ranges
+    def _ranges(self) -> list[Normaliser]:
+        """Returns the ranges with their type, which `ModuleList` does not keep."""
+        return [each for each in self.ranges if isinstance(each, Normaliser)]
 
 
 def _precise(value: Tensor) -> Tensor:

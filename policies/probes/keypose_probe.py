@@ -1,7 +1,7 @@
 """The keypose probe: how far predicted keyposes are from recorded ones, on held-out episodes.
 
-In measurements it predicted the success of every policy, so a training of minutes can be judged
-without an episode in simulation (`docs/results.md`).
+They are a first judgement of a training of minutes, without an episode in simulation. Success also
+depends on what a task forgives and on slips in the hand (`docs/results.md`).
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from stringline.policies.algorithms.keypose_policy import KeyposePolicy, keypose_errors
+from stringline.datasets.loading.keyposes import NO_EVENT, PREFIX
+from stringline.policies.algorithms.keypose_policy import KeyposePolicy
+from stringline.policies.networks.keypose_head import VOTED, rotation_of
 
 PROBED_WINDOWS = 256
 _ROWS = 32
@@ -58,3 +60,30 @@ class KeyposeProbe:
             metrics["keypose_deg"] = float(errors["rotation_deg"].median())
             metrics["right_arm"] = float(errors["right_arm"].mean())
         return metrics
+
+
+def keypose_errors(prediction: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns errors of predictions (B, A, M, ...) of frames before an event, by name (E,).
+
+    `position_mm` and `rotation_deg` are those of the most likely mode of the acting arm, and
+    `nearest_mm` of the mode nearest to the recorded keypose; `release` tells openings, `right_arm`
+    whether the acting arms are the predicted ones. Frames after the last event are left out.
+    """
+    rows = torch.nonzero(batch[f"{PREFIX}number"] != NO_EVENT)[:, 0]
+    acting = batch[f"{PREFIX}acting"][rows]
+    arm = acting.to(torch.uint8).argmax(dim=1)
+    at = torch.arange(len(rows))
+    pose = batch[f"{PREFIX}pose"][rows][at, arm]
+    found = prediction[rows][at, arm]
+    away = (found[..., :3] - pose[:, None, :3, 3]).norm(dim=-1)
+    turns = rotation_of(found[:, 0, 3:9]).transpose(1, 2) @ pose[:, :3, :3]
+    cosine = (turns.diagonal(dim1=1, dim2=2).sum(-1) - 1) / 2
+    acts = prediction[rows][:, :, 0, VOTED] > 0
+    before, after = (batch[f"{PREFIX}{name}"][rows][at, arm] for name in ("before", "after"))
+    return {
+        "position_mm": 1e3 * away[:, 0],
+        "nearest_mm": 1e3 * away.min(dim=1).values,
+        "rotation_deg": torch.rad2deg(torch.acos(cosine.clamp(-1, 1))),
+        "release": (after > before).float(),
+        "right_arm": (acts == acting).all(dim=1).float(),
+    }

@@ -21,6 +21,7 @@ from tests.datasets.formats.small_sets import rlds
 from tests.datasets.formats.test_libero import recorded as libero_file
 from tests.datasets.formats.test_robomimic import recorded
 from tests.datasets.images.small_image_sets import write_example_sets
+from tests.datasets.loading.grasp_recordings import grasp_store
 
 import stringline
 from stringline.datasets.command.configuration import Configuration
@@ -138,6 +139,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bananas = write_store(root / "runs/bananas", {5: 10, 6: 10, 7: 50, 8: 10, 9: 10})
     for seed, name in enumerate(("act", "monday", "tuesday")):
         write_store(root / "runs" / name, {seed: 2})
+    grasp_store(root / "runs/grasps", (0.02, -0.02))
     write_large(root / "recordings/bananas")
     for name, gripper in (("aloha_sim", "opening"), ("real", "aloha1_follower_share")):
         ActHdf5Writer(state_gripper="opening", action_gripper=gripper).write(bananas, root / name)
@@ -166,6 +168,7 @@ def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     """A copy of `prepared`, the working directory."""
     found = shutil.copytree(prepared, tmp_path / "work")
     monkeypatch.chdir(found)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return found
 
 

@@ -156,7 +156,11 @@ class FilterSink:
         self._sampler.clear()
         self.counts += self.filter.counts
         self.filter.start(self._state(), self._session)
-        self.paths.append([self._measured])
+        begins = self.filter.position.copy()
+        hinges = np.array([joint.kind == "hinge" for joint in self._body.joints])
+        # Grippers keep their goals, and so what they hold.
+        assert np.array_equal(begins[hinges], self._measured[hinges])
+        self.paths.append([begins])
 
     def send(self, chunk: ActionChunk, *, old: bool) -> None:
         age_s = 0.0 if self._random.random() < 0.9 else np.nan

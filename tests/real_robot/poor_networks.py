@@ -133,6 +133,11 @@ class Receiver:
         """Notes that the controller has begun a motion where its arm is."""
         self._position = None
 
+    def assert_within_limits(self) -> None:
+        """Fails if a step or a change of the step exceeded its limit."""
+        assert self.velocity <= 1.0 + 1e-6
+        assert self.acceleration <= 1.0 + 1e-6
+
 
 class FarEnd:
     """What a rig needs of an emulator: nothing, since time passes on the network."""

@@ -119,9 +119,10 @@ def test_settings_that_a_later_phase_would_refuse_are_refused_at_once(
 
 @pytest.mark.slow
 def test_a_policy_that_does_not_suit_the_task_ends_the_chain_at_once(tmp_path: Path) -> None:
-    """The recipe of KUKA's pick has learned places, which need coordinates in metres."""
-    unsuitable = chain(tmp_path / "demo", "task=kuka_pick", "coordinates=grid", "episodes=50")
-    with pytest.raises(ValueError, match="learned_places got ConvolutionalStem and GridPlaces"):
+    """The task of one arm has no camera of that name."""
+    cameras = "policy.observation_encoder.cameras=[wrist_left]"
+    unsuitable = chain(tmp_path / "demo", "task=kuka_pick", cameras, "episodes=50")
+    with pytest.raises(ValueError, match="wrist_left"):
         unsuitable.run()
     assert len(EpisodeStore.open(tmp_path / "demo" / "demonstrations")) == 1
     assert not (tmp_path / "demo" / "expert").exists()

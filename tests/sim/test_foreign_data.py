@@ -19,6 +19,7 @@ from stringline.sim.rollout.cluster import LocalCluster
 
 SMALL = (
     "policy.dim=32",
+    "policy.chunk=24",
     "policy.depth=1",
     "policy.observation_encoder.dim=32",
     "policy.observation_encoder.depth=1",

@@ -21,11 +21,11 @@ from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.batched_policy import BatchedPolicy
 from stringline.policies.algorithms.keypose_policy import (
     KeyposePolicy,
-    keypose_errors,
     keypose_of,
 )
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
 from stringline.policies.chunks.prefix import ActionPrefix
+from stringline.policies.probes.keypose_probe import keypose_errors
 
 ARMS = ALOHA.arms
 CONTRACT = ALOHA.contract(

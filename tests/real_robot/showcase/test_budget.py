@@ -108,8 +108,11 @@ def test_speeds_are_measured_once_by_work_that_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(tmp_path: Path) -> None:
-    """The chain of one KUKA arm; the checked and the measured episodes are those of the run."""
+def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain of one KUKA arm, on a machine whose trainings take a minute to start."""
+    monkeypatch.setattr(Speed, "of_training", lambda seconds, ends: Speed(60.0, 1.0))
     output = tmp_path / "demo"
     changes = ("task=kuka_pick", "task.time_limit_s=6", "task.frame_hz=5", "lost_grasps=0")
     with pytest.raises(
@@ -126,7 +129,7 @@ def test_a_chain_with_too_few_minutes_can_go_on_without_a_budget(tmp_path: Path)
     assert not (output / "training").exists()
     chain(output, *changes).run()
     summary = json.loads((output / "summary.json").read_text())
-    assert summary["seeds"]["demonstrations"] == [10_000, 10_001, 10_002, 10_003]
+    assert summary["seeds"]["demonstrations"] == [10_000, 10_001]
     page = (output / "report.html").read_text()
     assert "an emulated KUKA arm over FRI" in page
     assert "stringline-deploy checkpoint=" in page

@@ -454,10 +454,11 @@ def test_a_servo_that_does_not_keep_the_list_is_named_before_torque(
 
 def test_a_joint_that_moves_before_torque_is_refused(served: Served) -> None:
     arms = connected(served)
+    pushed = served.positions() + 0.05
 
     def push(line: EmulatedLine, packet: Packet) -> None:
         if packet.instruction == Instruction.SYNC_WRITE:
-            served.place(served.positions() + 0.05)
+            served.place(pushed)
 
     served.before = push
     with pytest.raises(RobotNotReadyError, match=r"left/waist .* moves, by 0.0.. rad"):

@@ -144,11 +144,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
     return build
 
 
-def assert_within_limits(receiver: Receiver) -> None:
-    assert receiver.velocity <= 1.0 + 1e-6
-    assert receiver.acceleration <= 1.0 + 1e-6
-
-
 def test_a_good_network_moves_the_arm_within_the_limits(make: Make) -> None:
     rig, program = make()
     faults = rig.swing(8.0)
@@ -157,7 +152,7 @@ def test_a_good_network_moves_the_arm_within_the_limits(make: Make) -> None:
     assert receiver.stands < 0.01 * receiver.steps
     assert receiver.velocity > 0.9, "at full speed"
     assert receiver.moved > 1.0
-    assert_within_limits(receiver)
+    receiver.assert_within_limits()
 
 
 @pytest.mark.slow
@@ -183,7 +178,7 @@ def test_loss_delay_and_reordering_exceed_no_limit_at_the_receiver(
     rig.brake()
     rig.network.weather = weather
     faults = rig.swing(6.0)
-    assert_within_limits(program.receiver)
+    program.receiver.assert_within_limits()
     assert program.program.ended == ""
     if weather.loss == 0.1 and weather.delay_s[1] == 0.0:
         assert program.receiver.moved > 0.05, "it still moves"
@@ -204,7 +199,7 @@ def test_clocks_that_are_set_exceed_no_limit_at_the_receiver(
     stood = program.receiver.stands
     setattr(program, clock, jump_s)
     faults = rig.swing(4.0)
-    assert_within_limits(program.receiver)
+    program.receiver.assert_within_limits()
     if jump_s > 0:
         assert faults == []
         assert program.receiver.stands - stood < 10, "it goes on as if nothing had happened"
@@ -220,5 +215,5 @@ def test_an_arm_that_is_sent_no_commands_is_a_fault_with_its_reason(make: Make) 
     rig.network.weather = Weather(delay_s=(0.009, 0.0095))
     faults = rig.swing(2.0)
     assert faults
-    assert_within_limits(program.receiver)
+    program.receiver.assert_within_limits()
     assert program.receiver.stands > 20
