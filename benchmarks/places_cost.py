@@ -38,7 +38,6 @@ KINDS: dict[str, tuple[int, list[str]]] = {
     "learned_places": (128, [LEARNED]),
     "patches_of_8": (128, [SMALL_PATCHES]),
     "images_of_256": (256, []),
-    "keypose": (128, ["policy.keypose=8"]),
 }
 
 

@@ -29,8 +29,6 @@ from stringline.datasets.loading.gripper_commands import (
     REST,
     REST_S,
     STROKE,
-    check_openings,
-    is_open,
     turning_points,
 )
 from stringline.datasets.store.episode import StoredEpisode
@@ -588,18 +586,3 @@ def carried_spans(keyposes: Keyposes, steps: NDArray[np.int64], poses: Array) ->
             if len(marked) and away.sum() >= 3:
                 spans.append((arm, frames[away], marked))
     return spans
-
-
-def check_keyposes(contract: Contract) -> list[int]:
-    """Returns the places of openings in actions; raises a ValueError for a contract without any."""
-    return check_openings(contract, "Keyposes", otherwise="policy.keypose=0")
-
-
-def keypose_steps(action: Array, contract: Contract) -> Array:
-    """Returns the step (T,) of the keypose of each step of an episode: the old definition."""
-    ends = np.zeros(len(action), bool)
-    ends[-1:] = True
-    for place in check_keyposes(contract):
-        ends[1:] |= np.diff(is_open(action[:, place].astype(np.float64), contract.control_hz))
-    steps = np.flatnonzero(ends)
-    return steps[np.searchsorted(steps, np.arange(len(action)))]

@@ -102,7 +102,6 @@ class MixedWindows:
         past: Sequence[int] = (),
         past_images: bool = True,
         gripper_commands: bool = False,
-        keyposes: bool = False,
         segments: bool = False,
         hold_steps: int = 0,
         events: KeyposeSettings | None = None,
@@ -120,7 +119,6 @@ class MixedWindows:
             past: Offsets of the history in steps.
             past_images: Whether the history contains images.
             gripper_commands: Whether openings in actions are replaced by commands.
-            keyposes: Whether windows contain their keypose.
             segments: Whether windows contain segments, of each slot that all stores have filled
                 with a camera with segments; see `segmented`.
             hold_steps: See `Windows`.
@@ -140,7 +138,7 @@ class MixedWindows:
         plain = partial(Windows, chunk=chunk, every_step=every_step, segments=segments)
         observing = partial(plain, past=past, past_images=past_images)
         acting = partial(observing, gripper_commands=gripper_commands, hold_steps=hold_steps)
-        windows = partial(acting, keyposes=keyposes, events=events, clouds=clouds)
+        windows = partial(acting, events=events, clouds=clouds)
         self._parts = [
             windows(store, cameras=list(filled), names=episodes)
             for store, filled, episodes in zip(stores, self._cameras, chosen, strict=True)

@@ -14,7 +14,6 @@ from stringline.datasets.loading.keyposes import (
     KeyposeSettings,
     carried_spans,
     episode_keyposes,
-    keypose_steps,
 )
 from stringline.datasets.loading.mmap_cache import MmapCache
 from stringline.datasets.loading.window_arrays import small_arrays, window_starts
@@ -61,7 +60,6 @@ class Windows:
         past: Sequence[int] = (),
         past_images: bool = True,
         gripper_commands: bool = False,
-        keyposes: bool = False,
         segments: bool = False,
         hold_steps: int = 0,
         events: KeyposeSettings | None = None,
@@ -80,7 +78,6 @@ class Windows:
             past_images: Whether the further observations contain images and geometry.
             gripper_commands: Whether openings in actions are replaced by the commands that they
                 follow, 0 (close) and 1 (open), for policies with open and close commands.
-            keyposes: Whether windows contain their keypose, see `keyposes.py`.
             segments: Whether windows contain the segments of the images, of each camera for which
                 every episode has them.
             hold_steps: Number of actions after the end of an episode that repeat the last one and
@@ -124,7 +121,7 @@ class Windows:
         self._frames = {
             camera.name: self._small.pop(f"frame/{camera.name}") for camera in self.contract.cameras
         }
-        self._index_actions(episodes, gripper_commands, keyposes)
+        self._index_actions(episodes, gripper_commands)
         self._index_past(episodes, past_images)
         self._index_events(keyposes_of, starts)
         self._clouds = _clouds(clouds, episodes, starts, keyposes_of) if clouds else None
@@ -145,12 +142,10 @@ class Windows:
         every = [np.arange(episode.steps) for episode in episodes]
         self._every = small_arrays(episodes, every, self._past_contract) if self.past else {}
 
-    def _index_actions(
-        self, episodes: Sequence[StoredEpisode], gripper_commands: bool, keyposes: bool
-    ) -> None:
+    def _index_actions(self, episodes: Sequence[StoredEpisode], gripper_commands: bool) -> None:
         """Concatenates the actions.
 
-        `_first`, `_last` and `_keypose` are the rows of each window in them.
+        `_first` and `_last` are the rows of each window in them.
         """
         actions = [np.array(episode.arrays["action"]) for episode in episodes]
         if gripper_commands:
@@ -161,13 +156,6 @@ class Windows:
         self._last = (ends - 1)[self.episode]
         self._relative = np.array([each.mode == "relative" for each in self.contract.action])
         self._first = (ends - lengths)[self.episode] + self.step
-        self._keypose = self._keypose_rows(episodes) if keyposes else None
-
-    def _keypose_rows(self, episodes: Sequence[StoredEpisode]) -> Array:
-        """Returns the row of the keypose of each window in the actions, (N,)."""
-        steps = [keypose_steps(np.array(each.arrays["action"]), self.contract) for each in episodes]
-        rows: Array = self._first - self.step + np.concatenate(steps)[self._first]
-        return rows
 
     def __len__(self) -> int:
         return len(self.step)
@@ -213,8 +201,6 @@ class Windows:
         if self._relative.any():  # A repeated difference would move the target on.
             batch["action"][(ahead > last)[..., None] & self._relative] = 0
         batch["action_mask"] = ahead <= last + self._hold_steps
-        if self._keypose is not None:
-            batch["keypose"] = self._actions[self._keypose[chosen]]
         batch["step"] = self.step[chosen]
         batch["episode"] = self.episode[chosen]
         return batch | (self._history(chosen) if self.past else {})

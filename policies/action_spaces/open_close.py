@@ -97,10 +97,6 @@ class OpenClose(ActionSpace):
         """Returns the key of the statistics of chunks of that length."""
         return f"action/{self.space.name}/{self.name}/{chunk}"
 
-    def keypose_key(self) -> str:
-        """Returns the key of the statistics of keyposes."""
-        return f"keypose/{self.space.name}/{self.name}"
-
     def ranges(self, measured: KeyStatistics) -> KeyStatistics:
         """Returns statistics with which every normaliser leaves commands as they are.
 
@@ -117,10 +113,6 @@ class OpenClose(ActionSpace):
                 f"commands: data in which one does. Otherwise choose gripper=opening."
             )
         return self._with_normal_commands(self.space.ranges(measured))
-
-    def keypose_ranges(self, measured: KeyStatistics) -> KeyStatistics:
-        """Returns the same; here a gripper may stay, since keyposes of grasps are all closed."""
-        return self._with_normal_commands(self.space.keypose_ranges(measured))
 
     def _with_normal_commands(self, arms: KeyStatistics) -> KeyStatistics:
         """Returns the statistics with a range of commands from `CLOSE` to `OPEN`."""

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.loading.gripper_commands import gripper_places
-from stringline.datasets.loading.keyposes import keypose_steps
 from stringline.datasets.loading.statistics import KeyStatistics
 from stringline.datasets.loading.window_arrays import window_starts
 from stringline.datasets.store.episode import StoredEpisode
@@ -96,17 +95,6 @@ class ActionSpace(nn.Module, ABC):
         rows = self._rows(episode, starts, np.where(inside, ahead, 0))
         return starts, rows, torch.from_numpy(inside)
 
-    def keypose_key(self) -> str:
-        """Returns the key of the statistics of keyposes, which are further away than the chunk."""
-        return f"keypose/{self.name}"
-
-    def keypose_rows(self, cameras: Sequence[Camera], episode: StoredEpisode) -> NDArray[Any]:
-        """Returns the keypose of each window of an episode, (n, D); see `window_rows`."""
-        starts = window_starts(episode, cameras, every_step=False)
-        contract = episode.attributes.contract
-        steps = keypose_steps(np.asarray(episode.arrays["action"]), contract)[starts]
-        return self._rows(episode, starts, steps[:, None])[:, 0].numpy()
-
     def _rows(self, episode: StoredEpisode, starts: Array, steps: Array) -> Tensor:
         """Returns the numbers (S, n, D) of the actions at steps (S, n) for windows at `starts`."""
         observation = {
@@ -117,10 +105,6 @@ class ActionSpace(nn.Module, ABC):
 
     def ranges(self, measured: KeyStatistics) -> KeyStatistics:
         """Returns the statistics that normalise the numbers, given those of `window_rows`."""
-        return measured
-
-    def keypose_ranges(self, measured: KeyStatistics) -> KeyStatistics:
-        """Returns the statistics that normalise keyposes, given those of `keypose_rows`."""
         return measured
 
     def _actions(self, episode: StoredEpisode) -> NDArray[Any]:
@@ -154,10 +138,6 @@ class ContractActions(ActionSpace):
 
     def statistics_key(self, chunk: int) -> str:
         """Returns the key of the actions, which is independent of the chunk."""
-        return "action"
-
-    def keypose_key(self) -> str:
-        """Returns the key of the actions: a keypose is one of them."""
         return "action"
 
 

@@ -38,7 +38,6 @@ class ChunkPolicy(LearnedPolicy):
         action_space: Meaning of the generated numbers.
         action_range: Normaliser of the generated numbers.
         contract_range: Normaliser of actions of the contract.
-        predicts_keyposes: Whether it is trained with windows that contain their keypose.
         posture: The linear part of chunks, beside which it generates the remainder; None: it
             generates normalised actions.
     """
@@ -60,7 +59,6 @@ class ChunkPolicy(LearnedPolicy):
         """
         super().__init__(settings.observation_encoder, contract, statistics)
         self.chunk = settings.chunk
-        self.predicts_keyposes = settings.predicts_keyposes
         self.action_space = settings.space(contract)
         key = self.action_space.statistics_key(self.chunk)
         self.action_range = settings.normalisation(self._measured(key))
@@ -107,7 +105,6 @@ class ChunkPolicy(LearnedPolicy):
         """Returns the arguments of `Windows` that decide what a window contains."""
         return super().window_inputs() | {
             "gripper_commands": self.action_space.reads_commands,
-            "keyposes": self.predicts_keyposes,
         }
 
     @abstractmethod

@@ -109,13 +109,13 @@ class DiffusionPolicy(DenoisingPolicy):
         )
         return masked_mean((predicted - target_of(self.prediction, clean, noise, kept)) ** 2, mask)
 
-    def generate_rows(
+    def generate(
         self,
         conditioning: ConditioningTokens,
         generator: Generators,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
-        """Runs the sampler; see `DenoisingPolicy.generate_rows`.
+        """Runs the sampler; see `ChunkPolicy.generate`.
 
         A prefix is inpainted: at every step the predicted clean chunk is moved to it, and with it
         the noisy chunk of the next level, so the free actions are denoised beside the fixed ones
@@ -142,7 +142,7 @@ class DiffusionPolicy(DenoisingPolicy):
         prefix: NormalisedPrefix | None,
     ) -> Tensor:
         """Returns the chunk at the first step's level, (B, 1, T, A): noise and the noisy prefix."""
-        noise = starting_noise(conditioning.tokens, 1, (self.rows, self.action_dim), generator)
+        noise = starting_noise(conditioning.tokens, 1, (self.chunk, self.action_dim), generator)
         noise = self.noise(noise)
         if prefix is None:
             return noise

@@ -164,13 +164,13 @@ class EnergyPolicy(FlowPolicy):
         )
         return ranking_loss(log_odds, mask.sum(dim=1))
 
-    def generate_rows(
+    def generate(
         self,
         conditioning: ConditioningTokens,
         generator: Generators,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
-        """Proposes, chooses, refines and lands; see `DenoisingPolicy.generate_rows`.
+        """Proposes, chooses, refines and lands; see `ChunkPolicy.generate`.
 
         A prefix is inpainted in the proposal and in the landing as in
         `FlowPolicy.constrained_walk`; Langevin steps are shortened by its weight, so fixed actions
@@ -179,7 +179,7 @@ class EnergyPolicy(FlowPolicy):
         precomputed = self.precompute(self.denoiser, conditioning)
         proposed = self.propose(conditioning, precomputed, self.candidates, generator, prefix)
         noise = starting_noise(
-            conditioning.tokens, self.candidates, (self.rows, self.action_dim), generator
+            conditioning.tokens, self.candidates, (self.chunk, self.action_dim), generator
         )
         noisy = torch.lerp(proposed, self.noise(noise), self.refining_level)
         # For the gradients of the refinement; see `langevin`.
@@ -252,13 +252,11 @@ class EnergyPolicy(FlowPolicy):
         return sum_of_evidence(evidence.to(noisy.dtype))
 
     def _noise_spread(self, chunks: Tensor) -> Tensor:
-        """Returns the standard deviation of the noise in the directions of chunks, (R, 1 | A)."""
-        spread = torch.ones(self.rows, 1, dtype=chunks.dtype, device=chunks.device)
+        """Returns the standard deviation of the noise in the directions of chunks, (T, 1 | A)."""
+        spread = torch.ones(self.chunk, 1, dtype=chunks.dtype, device=chunks.device)
         if self.posture is None:
             return spread
-        spread = spread.repeat(1, self.action_dim)
-        spread[: self.chunk] = self.posture.gain.to(spread.dtype)
-        return spread
+        return spread * self.posture.gain.to(spread.dtype)
 
     def _levels_like(self, chunks: Tensor) -> Tensor:
         return torch.full(

@@ -96,7 +96,7 @@ class FlowPolicy(DenoisingPolicy):
         velocity = self.denoised(self.denoiser, noisy, level, precomputed, conditioning.present)
         return masked_mean((velocity - (clean - noise)) ** 2, mask)
 
-    def generate_rows(
+    def generate(
         self,
         conditioning: ConditioningTokens,
         generator: Generators,
@@ -127,7 +127,7 @@ class FlowPolicy(DenoisingPolicy):
         Returns:
             (B, K, T, A).
         """
-        noise = starting_noise(conditioning.tokens, draws, (self.rows, self.action_dim), generator)
+        noise = starting_noise(conditioning.tokens, draws, (self.chunk, self.action_dim), generator)
         noise = self.noise(noise)
         if prefix is not None:
             prefix.check_shape(noise[:, 0].shape)

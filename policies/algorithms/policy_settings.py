@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.policies.action_spaces.space import (
@@ -22,16 +22,12 @@ from stringline.policies.action_spaces.space import (
 )
 from stringline.policies.algorithms.posture import Posture
 from stringline.policies.networks.denoiser import (
-    STEPS_PER_TOKEN,
     Denoiser,
     DenoiserFactory,
     TransformerDenoiser,
 )
 from stringline.policies.observation.interfaces import ObservationEncoderFactory
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
-
-ROWS_OF_OTHERS = 4
-"""Rows of the keypose in a denoiser of a factory; the U-Net needs a multiple of 4 by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +54,6 @@ class PolicySettings:
 
     def __post_init__(self) -> None:
         COUNT.check(chunk=self.chunk)
-
-    @property
-    def predicts_keyposes(self) -> bool:
-        """Whether the policy predicts the next keypose beside the chunk."""
-        return False
 
     def space(self, contract: Contract) -> ActionSpace:
         """Builds the action space, grippers included."""
@@ -108,8 +99,6 @@ class DenoisingSettings(PolicySettings):
         action_places: Places of the action tokens of the transformer; None: they have none.
         sampling_steps: Steps from noise to data at run time.
         draws: Noise draws per observation and training step; the observation is encoded once.
-        keypose: Weight of the next keypose (`datasets/loading/keyposes.py`) in the loss, counted in
-            actions; 0: it is not predicted.
     """
 
     dim: int = 128
@@ -119,7 +108,6 @@ class DenoisingSettings(PolicySettings):
     action_places: ActionPlaces | None = None
     sampling_steps: int = 8
     draws: int = 4
-    keypose: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,23 +118,6 @@ class DenoisingSettings(PolicySettings):
             sampling_steps=self.sampling_steps,
             draws=self.draws,
         )
-        NOT_NEGATIVE.check(keypose=self.keypose)
-
-    @property
-    def predicts_keyposes(self) -> bool:
-        """Whether the policy predicts the next keypose beside the chunk."""
-        return self.keypose > 0
-
-    def keypose_rows(self, arms: int) -> int:
-        """Returns the number of rows of the network's input that repeat the keypose.
-
-        They are those of one token per arm of the transformer.
-        """
-        if not self.predicts_keyposes:
-            return 0
-        if self.denoiser is not None:
-            return ROWS_OF_OTHERS
-        return STEPS_PER_TOKEN * (1 if self.action_places is None else arms)
 
     def network(
         self,

@@ -193,20 +193,16 @@ class ChunkRemainder(nn.Module):
         return normal.clamp(-reach, reach)
 
     def smooth(self, rows: Tensor) -> Tensor:
-        """Projects chunks (..., R, D) on the basis; rows after the first T and grippers stay."""
+        """Projects chunks (..., T, D) on the basis; grippers stay."""
         if bool(self._all_free):
             return rows
         with without_autocast(rows):
-            own = rows[..., : self.chunk, :]
             basis = self.basis.to(rows.dtype)
-            projected = torch.where(self.free, own, basis @ (basis.mT @ own))
-        return torch.cat((projected, rows[..., self.chunk :, :]), dim=-2)
+            return torch.where(self.free, rows, basis @ (basis.mT @ rows))
 
     def noise(self, noise: Tensor) -> Tensor:
-        """Returns standard normal numbers (..., R, D) as smooth noise of variance 1 per action."""
-        smooth = self.smooth(noise)
-        own = smooth[..., : self.chunk, :] * self.gain.to(noise.dtype)
-        return torch.cat((own, smooth[..., self.chunk :, :]), dim=-2)
+        """Returns standard normal numbers (..., T, D) as smooth noise of variance 1 per action."""
+        return self.smooth(noise) * self.gain.to(noise.dtype)
 
     def follow(self, chunks: Tensor, prefix: NormalisedPrefix) -> Tensor:
         """Bends smooth chunks (B, K, R, D) towards the fixed actions of a prefix.

@@ -119,8 +119,8 @@ def add_action_statistics(
 ) -> Statistics:
     """Adds the statistics of what a policy generates, measured on its training windows.
 
-    These are its actions, and keyposes if it predicts them. Known statistics stay unchanged, such
-    as those of actions of the contract. The episodes are read twice.
+    Known statistics stay unchanged, such as those of actions of the contract. The episodes are read
+    twice.
 
     Args:
         statistics: The statistics of the episodes.
@@ -146,9 +146,6 @@ def add_action_statistics(
     if (key := space.statistics_key(settings.chunk)) not in by_key:
         rows = partial(_window_rows, space, settings.chunk)
         by_key[key] = space.ranges(statistics_of(lambda: map(rows, own, episodes)))
-    if settings.predicts_keyposes and (key := space.keypose_key()) not in by_key:
-        poses = space.keypose_rows
-        by_key[key] = space.keypose_ranges(statistics_of(lambda: map(poses, own, episodes)))
     return Statistics(by_key, instructions=statistics.instructions)
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,6 @@ class NormalisedPrefix:
                 f"Prefix actions have shape {tuple(self.action.shape)}; allowed for this plan: "
                 f"{tuple(shape)}."
             )
-
-    def followed_by_free(self, rows: int) -> "NormalisedPrefix":
-        """Returns the prefix of chunks with further `rows` behind them, which are free."""
-        if not rows:
-            return self
-        action = pad(self.action, (0, 0, 0, rows))
-        return NormalisedPrefix(action, pad(self.weight, (0, rows)))
 
     def blend(self, free: Tensor, goal: Tensor | None = None) -> Tensor:
         """Moves chunks (B, K, T, A) towards a goal, each action by its weight; exact at 0 and 1.

@@ -166,7 +166,6 @@ class PlacedDenoiser(TransformerDenoiser):
         heads: int = 4,
         steps_per_token: int = STEPS_PER_TOKEN,
         state_dim: int = 0,
-        units: Tensor | None = None,
     ) -> None:
         """Builds the network.
 
@@ -184,8 +183,6 @@ class PlacedDenoiser(TransformerDenoiser):
             heads: Number of attention heads.
             steps_per_token: Consecutive actions per token, for one arm.
             state_dim: Numbers of the state beside the conditioning tokens; 0: there is none.
-            units: (2, T, A) factors and summands that convert the numbers of each step to the range
-                in which `positions` are given; None: all steps have this range.
         """
         super().__init__(
             action_dim=action_dim,
@@ -210,8 +207,6 @@ class PlacedDenoiser(TransformerDenoiser):
         self._keep("order", order)
         self._keep("back", [order.index(number) for number in range(action_dim)])
         self._keep("positions", positions)
-        self.units: Tensor | None
-        self.register_buffer("units", units, persistent=False)
 
     def _keep(self, name: str, numbers: Sequence[object] | None) -> None:
         """Keeps indices on the device of the network, but not in checkpoints."""
@@ -274,8 +269,7 @@ class PlacedDenoiser(TransformerDenoiser):
         grippers = places.grippers[:, None, :, None]
         if self.positions is None:
             return grippers.expand(-1, draws, -1, tokens, -1).flatten(1, 3)
-        alike = noisy if self.units is None else noisy * self.units[0] + self.units[1]
-        steps = alike[..., self.positions].transpose(2, 3)
+        steps = noisy[..., self.positions].transpose(2, 3)
         ahead = steps.reshape(batch, draws, self.arms, tokens, chunk // tokens, 3).mean(dim=-2)
         directions = places.directions[:, None, :, None].to(ahead.dtype)
         return (grippers + (directions * ahead[..., None, :]).sum(dim=-1)).flatten(1, 3)
