@@ -160,6 +160,7 @@ class _Command:
         ]
         flags = [argument for argument in self.arguments if argument not in values]
         configuration = self.configuration
+        configuration.check_flags(flags)
         values = configuration.without_null_choices(values)
         chosen, plain = plain_options(configuration.folder, configuration.name, values)
         sys.argv = [sys.argv[0], *QUIET_HYDRA, *chosen, *flags]

@@ -35,6 +35,13 @@ BY_REFERENCE = ("encoder", "coordinates", "depth")
 OPTIONAL_CHOICES = ("recipe",)
 """Groups whose default choice is optional, `optional GROUP: ...`."""
 
+FLAGS = frozenset(
+    "-h --help --hydra-help --version -c --cfg --resolve -p --package -r --run -m --multirun -sc "
+    "--shell-completion -cp --config-path -cn --config-name -cd --config-dir "
+    "--experimental-rerun -i --info".split()
+)
+"""Flags of Hydra's command line; `--debug` is taken before."""
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -121,6 +128,30 @@ class Configuration:
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         listed = f" Allowed there: {', '.join(beside)}." if beside else ""
         return f"There is no option {key!r}.{hint}{listed} All options: {self.command} --help"
+
+    def check_flags(self, flags: Sequence[str]) -> None:
+        """Checks that words with dashes are flags of Hydra.
+
+        Raises:
+            ValueError: An option is written with dashes, as in other programs.
+        """
+        for flag in flags:
+            name, _, value = flag.partition("=")
+            if not name.startswith("-") or name in FLAGS:
+                continue
+            key = name.lstrip("-").replace("-", "_")
+            known = list(dict.fromkeys((*self.groups(), *self.options())))
+            meant = [each for each in known if each.replace(".", "_") == key.replace(".", "_")]
+            meant = meant or [each for each in known if _last(each) == key]
+            if not meant:
+                alike = difflib.get_close_matches(key, {_last(each) for each in known}, n=1)
+                meant = [each for each in known if _last(each) in alike]
+            written = " or ".join(repr(f"{each}={value or 'VALUE'}") for each in meant[:3])
+            hint = f" Did you mean {written}?" if meant else ""
+            raise ValueError(
+                f"There is no flag {flag!r}; options are written without dashes, key=value.{hint} "
+                f"All options: {self.command} --help"
+            )
 
     def _no_options_below(
         self, group: str, names: Sequence[str], options: Sequence[str], overrides: Sequence[str]

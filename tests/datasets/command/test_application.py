@@ -133,6 +133,9 @@ def test_each_run_of_a_multirun_has_one_value_and_hydra_stores_the_configuration
         ("loafs=3", ["There is no option 'loafs'. Did you mean 'loaves'"]),
         ("flower=rye", ["There is no option 'flower'. Did you mean 'flour'"]),
         ("drink=tea", ["There is no option 'drink'."]),
+        ("--minutes=3", ["There is no flag '--minutes=3'", "Did you mean 'oven.minutes=3'?"]),
+        ("--oven-minutes=3", ["Did you mean 'oven.minutes=3'?"]),
+        ("--loafs", ["There is no flag '--loafs'", "Did you mean 'loaves=VALUE'?"]),
         ("+loaves=3", ["The option 'loaves' exists already; omit the +: loaves=..."]),
         (
             "yeast.grams=3",
