@@ -12,6 +12,8 @@
 #                 makes .venv-interop and others beside it
 #   make install  .venv, and nothing more
 # Another Python: make PYTHON=python3.12 demo
+# Debian's packages for EGL, venv and the browser of the tests come with the first target that needs them: as root they are
+# installed, otherwise one line says how. make SYSTEM=no demo goes on without.
 
 PYTHON ?= python3
 VENV := .venv
@@ -19,7 +21,31 @@ INTEROP := .venv-interop
 NEWER ?= python3.12
 OLD_NUMCODECS := $(INTEROP)-numcodecs-0.14.1 $(INTEROP)-numcodecs-0.16.3
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt
+# A line for every twentieth package that pip finds or fetches; errors pass by.
+SHOWN := awk '/^ *(Collecting|Downloading|Using cached)/ && ++n % 20 == 0 {print "  " $$1, $$2; fflush()}'
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+
+SYSTEM ?= yes
+APT ?= apt-get
+USER_ID ?= $(shell id -u)
+FIND_EGL ?= PATH="$$PATH:/sbin:/usr/sbin" ldconfig -p | grep -E 'libEGL_(mesa|nvidia)'
+FIND_VENV ?= [ -x $(BIN)/python ] || $(PYTHON) -c 'import ensurepip'
+FIND_BROWSER ?= command -v chromium && command -v chromedriver
+
+# $(call bring_in,what it is,how it is found,Debian's packages)
+define bring_in
+@[ "$(SYSTEM)" = no ] || { $(2); } >/dev/null 2>&1 || { \
+  if ! command -v $(APT) >/dev/null; then \
+    echo "$(1) was not found; Debian's packages for it are: $(3). To go on without: make SYSTEM=no $(MAKECMDGOALS)" >&2; exit 2; \
+  elif [ "$(USER_ID)" != 0 ]; then \
+    echo "$(1) was not found. First: sudo apt-get install -y --no-install-recommends $(3)" \
+      "(to go on without: make SYSTEM=no $(MAKECMDGOALS))" >&2; exit 2; \
+  fi; \
+  echo "Installing $(3) ..."; \
+  $(APT) update -qq && DEBIAN_FRONTEND=noninteractive $(APT) install -qq -y --no-install-recommends $(3) >/dev/null; }
+endef
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 
@@ -127,18 +153,28 @@ imports: $(DEV)
 package: $(DEV)
 	$(BIN)/python tests/packaging/check_distributions.py
 
-$(BIN)/python:
+.PHONY: egl venv browser
+egl:
+	$(call bring_in,EGL (drawing without a screen),$(FIND_EGL),libegl1 libgl1 libgles2 libgl1-mesa-dri)
+
+venv:
+	$(call bring_in,Python's venv,$(FIND_VENV),python3-venv)
+
+browser:
+	$(call bring_in,Chromium (tests look at pages),$(FIND_BROWSER),chromium chromium-driver)
+
+$(BIN)/python: | venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Stringline needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
 	    "Name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "Debian and Ubuntu keep venv apart: apt install python3-venv" >&2; rm -rf $(VENV); exit 2; }
 
-$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+$(RUNTIME): pyproject.toml constraints.txt | egl $(BIN)/python
 	@echo "Installing into $(VENV) (some minutes the first time) ..."
-	@$(PIP) -e .
+	@$(PIP) -e . | $(SHOWN)
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt | $(RUNTIME)
-	@echo "Installing the tools for tests and checks into $(VENV) ..."
-	@$(PIP) -e '.[dev]'
+$(DEV): pyproject.toml constraints.txt | browser $(RUNTIME)
+	@echo "Installing the tools for tests and checks into $(VENV) (some minutes the first time) ..."
+	@$(PIP) -e '.[dev]' | $(SHOWN)
 	@touch $@ $(RUNTIME)

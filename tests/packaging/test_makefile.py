@@ -1,0 +1,56 @@
+"""Targets of the Makefile bring in Debian's packages as root; otherwise one line says how."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {
+    "egl": "libegl1 libgl1 libgles2 libgl1-mesa-dri",
+    "venv": "python3-venv",
+    "browser": "chromium chromium-driver",
+}
+
+
+def make(target: str, *variables: str) -> subprocess.CompletedProcess[str]:
+    missing = f"FIND_{target.upper()}=false"
+    return subprocess.run(
+        ["make", target, missing, *variables], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("target", PACKAGES)
+def test_a_user_reads_one_command(target: str) -> None:
+    ended = make(target, "APT=echo", "USER_ID=1000")
+    assert ended.returncode == 2
+    said = ended.stderr.splitlines()[0]
+    assert f"sudo apt-get install -y --no-install-recommends {PACKAGES[target]} " in said
+    assert f"make SYSTEM=no {target}" in said
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize("target", PACKAGES)
+def test_root_installs(target: str) -> None:
+    ended = make(target, "APT=echo", "USER_ID=0")
+    assert ended.returncode == 0, ended.stderr
+    assert f"Installing {PACKAGES[target]} ..." in ended.stdout
+
+
+@pytest.mark.parametrize("target", PACKAGES)
+def test_other_systems_read_the_names_of_the_packages(target: str) -> None:
+    ended = make(target, "APT=no-such-program")
+    assert ended.returncode == 2
+    assert PACKAGES[target] in ended.stderr.splitlines()[0]
+    assert make(target, "APT=no-such-program", "SYSTEM=no").returncode == 0
+
+
+def test_what_is_there_is_not_installed() -> None:
+    ended = subprocess.run(
+        ["make", "egl", "FIND_EGL=true", "APT=no-such-program"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == ""
