@@ -36,9 +36,32 @@ OPTIONAL_CHOICES = ("recipe",)
 """Groups whose default choice is optional, `optional GROUP: ...`."""
 
 FLAGS = frozenset(
-    "-h --help --hydra-help --version -c --cfg --resolve -p --package -r --run -m --multirun -sc "
-    "--shell-completion -cp --config-path -cn --config-name -cd --config-dir "
-    "--experimental-rerun -i --info".split()
+    [
+        "-h",
+        "--help",
+        "--hydra-help",
+        "--version",
+        "-c",
+        "--cfg",
+        "--resolve",
+        "-p",
+        "--package",
+        "-r",
+        "--run",
+        "-m",
+        "--multirun",
+        "-sc",
+        "--shell-completion",
+        "-cp",
+        "--config-path",
+        "-cn",
+        "--config-name",
+        "-cd",
+        "--config-dir",
+        "--experimental-rerun",
+        "-i",
+        "--info",
+    ]
 )
 """Flags of Hydra's command line; `--debug` is taken before."""
 
