@@ -35,35 +35,11 @@ BY_REFERENCE = ("encoder", "coordinates", "depth")
 OPTIONAL_CHOICES = ("recipe",)
 """Groups whose default choice is optional, `optional GROUP: ...`."""
 
-FLAGS = frozenset(
-    [
-        "-h",
-        "--help",
-        "--hydra-help",
-        "--version",
-        "-c",
-        "--cfg",
-        "--resolve",
-        "-p",
-        "--package",
-        "-r",
-        "--run",
-        "-m",
-        "--multirun",
-        "-sc",
-        "--shell-completion",
-        "-cp",
-        "--config-path",
-        "-cn",
-        "--config-name",
-        "-cd",
-        "--config-dir",
-        "--experimental-rerun",
-        "-i",
-        "--info",
-    ]
+FLAG = re.compile(
+    "-(h|c|p|r|m|i|sc|cp|cn|cd)|--(help|hydra-help|version|cfg|resolve|package|run|multirun|info|"
+    "shell-completion|config-path|config-name|config-dir|experimental-rerun)"
 )
-"""Flags of Hydra's command line; `--debug` is taken before."""
+"""A flag of Hydra's command line; `--debug` is taken before."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +136,7 @@ class Configuration:
         """
         for flag in flags:
             name, _, value = flag.partition("=")
-            if not name.startswith("-") or name in FLAGS:
+            if not name.startswith("-") or FLAG.fullmatch(name):
                 continue
             key = name.lstrip("-").replace("-", "_")
             known = list(dict.fromkeys((*self.groups(), *self.options())))
