@@ -41,8 +41,10 @@ def filled(page: str, lines: Mapping[str, Line]) -> str:
 
     def value(found: re.Match[str]) -> str:
         comment, kind, names = found.groups()
-        text = less(*names.split(), lines) if kind == "less" else measured(names, lines)
-        return f"{comment}{text} "
+        if kind == "cells":
+            return f"{comment}{measured(names, lines)} "
+        first, second = names.split()
+        return f"{comment}{less(first, second, lines)} "
 
     return VALUE.sub(value, page)
 
