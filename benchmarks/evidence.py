@@ -5,7 +5,7 @@
     python benchmarks/evidence.py --cell hand_over_banana/cayley_values/metric/0/small
     python benchmarks/evidence.py --under kuka_pick-v2 --all   # runs all missing cells of a prefix
     python benchmarks/evidence.py --campaign aloha12        # runs all cells of twelve tasks
-    python benchmarks/evidence.py --write                   # writes docs/results.md, runs nothing
+    python benchmarks/evidence.py --write                   # writes the pages, runs nothing
 
 There are six families of cells. One compares encodings and kinds of policies on ALOHA's tasks
 (`evidence_cells.py`): a task, an encoding, coordinates, a training seed, a scale and a kind of
@@ -28,10 +28,10 @@ A cell of policies runs three public commands: stringline-collect (once per task
 stringline-train, and stringline-eval on seeds without demonstrations; a cell of perception runs
 stringline-scenes or stringline-data (once per task) and stringline-perceive. It writes to
 runs/evidence/<cell> the checkpoint (at most 16 MiB, for twelve tasks 30), the videos and the
-report, and appends one line to docs/results.jsonl: recipe, outcomes, seconds, machine and versions;
-then it rewrites the tables of docs/results.md. A stopped cell continues. `small` takes about a
-quarter of an hour on two idle CPU cores, for twelve tasks some hours; `medium` has more
-demonstrations or steps; `large` is meant for a GPU.
+report, and appends one line to docs/lab/results.jsonl: recipe, outcomes, seconds, machine and
+versions; then it rewrites the tables of docs/lab and the values of docs/results.md. A stopped cell
+continues. `small` takes about a quarter of an hour on two idle CPU cores, for twelve tasks some
+hours; `medium` has more demonstrations or steps; `large` is meant for a GPU.
 """
 
 import difflib
@@ -47,6 +47,7 @@ import evidence_choices_page
 import evidence_looks_page
 import evidence_page
 import evidence_perception_page
+import evidence_summary
 import evidence_tasks_page
 from evidence_appearance import TASKS, appearance_cells
 from evidence_cells import cells, colour_cells, first_cells, third_party_cells
@@ -59,7 +60,26 @@ from measurement import FOLDER, parser_of
 
 from stringline.sim.report.system_info import package_versions, system_info
 
-RESULTS, PAGE = ROOT / "docs" / "results.jsonl", ROOT / "docs" / "results.md"
+SUMMARY, LAB = ROOT / "docs" / "results.md", ROOT / "docs" / "lab"
+RESULTS = LAB / "results.jsonl"
+# The beginnings of the names of cells whose tables a page of the lab has; the last page has all
+# other cells.
+PAGES: dict[str, tuple[str, ...]] = {
+    "gym-aloha.md": ("gym_aloha_",),
+    "depth-inputs.md": ("kuka_pick/",),
+    "gripper-frames.md": ("kuka_pick-v2/", "places/"),
+    "twelve-tasks.md": (f"{CAMPAIGN}/",),
+    "appearance.md": ("appearance/",),
+    "perception.md": ("perception/",),
+    "encodings.md": ("",),
+}
+TABLES = (
+    evidence_page.tables,
+    evidence_looks_page.tables,
+    evidence_tasks_page.tables,
+    evidence_choices_page.tables,
+    evidence_perception_page.tables,
+)
 COMMANDS = {
     "collect": "stringline.sim.collect",
     "scenes": "stringline.sim.generate",
@@ -187,16 +207,15 @@ def below(beginning: str) -> list[Question]:
 
 
 def write(lines: Sequence[dict[str, object]]) -> None:
-    """Rewrites the tables of the page."""
-    pages = (
-        evidence_page,
-        evidence_looks_page,
-        evidence_tasks_page,
-        evidence_choices_page,
-        evidence_perception_page,
-    )
-    tables = [page.tables(lines) for page in pages]
-    evidence_page.write_page(PAGE, "\n".join(table for table in tables if table))
+    """Rewrites the tables of the lab, and the values of the summary."""
+    left = list(lines)
+    for page, beginnings in PAGES.items():
+        own = [line for line in left if str(line["name"]).startswith(beginnings)]
+        left = [line for line in left if line not in own]
+        tables = [tables(own) for tables in TABLES]
+        evidence_page.write_page(LAB / page, "\n".join(table for table in tables if table))
+    by_name = {str(line["name"]): line for line in lines}
+    SUMMARY.write_text(evidence_summary.filled(SUMMARY.read_text(), by_name))
 
 
 def run(cell: Question) -> dict[str, object]:
@@ -217,7 +236,7 @@ def main() -> None:
     parser.add_argument("--campaign", choices=[CAMPAIGN], help="the same as --under NAME/ --all")
     parser.add_argument("--all", action="store_true", help="run all missing cells")
     parser.add_argument("--list", action="store_true", help="show all cells")
-    parser.add_argument("--write", action="store_true", help="write docs/results.md, run nothing")
+    parser.add_argument("--write", action="store_true", help="write the pages, run nothing")
     given = parser.parse_args()
     if given.campaign:
         given.under, given.all = f"{given.campaign}/", not given.list

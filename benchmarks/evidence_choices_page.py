@@ -1,4 +1,4 @@
-"""The tables of `ChoiceCell` in docs/results.md."""
+"""The tables of `ChoiceCell` in docs/lab."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The table of looks in each world, in docs/results.md."""
+"""The table of looks in each world, in docs/lab."""
 
 from collections.abc import Sequence
 
@@ -21,13 +21,6 @@ FIGURE_6 = {
     "lowered_table": HEIGHT,
     "raised_table": HEIGHT,
 }
-# Worlds whose measurements do not count, by the version of the task.
-VOID: dict[int, frozenset[str]] = {1: frozenset({"raised_table", "lowered_table"})}
-VOID_NOTE = (
-    "Rows of other table heights are void: in version 1 all demonstrations start from one pose, so "
-    "the\nheight of the gripper above the table tells the phase of the motion, and another height "
-    "measures this\nconfusion."
-)
 COLUMNS = (
     "world",
     "look",
@@ -51,26 +44,20 @@ def tables(lines: Sequence[Line]) -> str:
         version = int(str(line.get("version", 1)))  # The first lines tell none.
         groups.setdefault((str(line["task"]), version, str(line["scale"])), []).append(line)
     return "\n".join(
-        table(
-            f"{task}-v{version}, {scale}: looks and shifts", group, VOID.get(version, frozenset())
-        )
+        table(f"{task}-v{version}, {scale}: looks and shifts", group)
         for (task, version, scale), group in sorted(groups.items())
     )
 
 
-def table(title: str, lines: Sequence[Line], void: frozenset[str] = frozenset()) -> str:
-    """Returns the table of one task and scale: training world first, best look first.
-
-    Rows of the worlds in `void` are marked.
-    """
+def table(title: str, lines: Sequence[Line]) -> str:
+    """Returns the table of one task and scale: training world first, best look first."""
     worlds = worlds_of(lines, "look", "shift")
     once = notes(runs for looks in worlds.values() for runs in looks.values())
-    voided = [VOID_NOTE, ""] if void & worlds.keys() else []
-    found = [f"### {title}", "", *voided, *once, *header(COLUMNS)]
+    found = [f"### {title}", "", *once, *header(COLUMNS)]
     for row in rows(worlds, REFERENCE):
         shown = [line for line in lines if line["shift"] == row.world]
         cells = (
-            f"{row.world.replace('_', ' ') or 'in distribution'}{' (void)' * (row.world in void)}",
+            row.world.replace("_", " ") or "in distribution",
             row.choice,
             row.success,
             row.recipe,

@@ -1,4 +1,4 @@
-"""The tables of the campaign in docs/results.md."""
+"""The tables of the campaign in docs/lab."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

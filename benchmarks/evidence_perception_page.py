@@ -1,4 +1,4 @@
-"""The tables of perception in docs/results.md."""
+"""The tables of perception in docs/lab."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean

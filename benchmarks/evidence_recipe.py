@@ -10,7 +10,7 @@ from typing import ClassVar
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs" / "evidence"
 SEEDS, FIRST_SEED = 100, 1_000_000
-# docs/results.md has the reason for early windows.
+# docs/lab/demonstration.md has the reason for early windows.
 EARLY = ["dataset.early_s=1.6", "dataset.early_factor=2.0"]
 EVALUATED = ["execute_steps=24"]
 COMPILED = ["trainer.precision=bf16", "trainer.compile=true", "trainer.fused=true"]
@@ -37,7 +37,7 @@ class Scale:
 
 
 class Question(ABC):
-    """One line of docs/results.jsonl.
+    """One line of docs/lab/results.jsonl.
 
     Attributes:
         largest_checkpoint: Largest size of the checkpoint, bytes.

@@ -12,7 +12,7 @@ instead of four RGB cameras, an image encoder that is trained from scratch inste
 episodes per task instead of 10 per checkpoint.
 
 `medium` has the demonstrations of `small`, 1.75 times its windows, and smaller batches
-(docs/results.md, "Learned places and small batches on one task"). `large` is for a GPU.
+(docs/lab/twelve-tasks.md, "Learned places and small batches on one task"). `large` is for a GPU.
 Its stores have 78 GB; on an H200 with 16 cores, trainings took 8 to 13 minutes, up to three at a
 time.
 """

@@ -1,4 +1,4 @@
-"""The table of one policy for twelve tasks, in docs/results.md."""
+"""The table of one policy for twelve tasks, in docs/lab."""
 
 from collections.abc import Mapping, Sequence
 

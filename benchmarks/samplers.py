@@ -1,7 +1,7 @@
 """Accuracy of samplers with few steps: distances of their chunks to the true distribution.
 
     python benchmarks/samplers.py --json samplers.json
-    python benchmarks/samplers.py --write                     # also the table in docs/policies.md
+    python benchmarks/samplers.py --write                     # also docs/lab/policies.md
     python benchmarks/samplers.py --draws 500 --training 20   # a short trial
 
 Names: sampler/<policy>/<sampler>/<steps>, and sampler/floor. <policy>/<sampler> is one of
@@ -43,7 +43,7 @@ from stringline.policies.observation.interfaces import ConditioningTokens, Obser
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import ObservationSettings
 
-PAGE = Path(__file__).parents[1] / "docs" / "policies.md"
+PAGE = Path(__file__).parents[1] / "docs" / "lab" / "policies.md"
 BEGIN, END = "<!-- samplers: begin -->", "<!-- samplers: end -->"
 WIDTH = 64
 DIFFUSION: dict[str, tuple[Sampler, Spacing]] = {
@@ -198,7 +198,9 @@ def table(entries: Sequence[Row], command: str) -> str:
 def main() -> None:
     """Prints the results and writes them on request."""
     parser = parser_of(__doc__)
-    parser.add_argument("--write", action="store_true", help="write the table to docs/policies.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table to docs/lab/policies.md"
+    )
     parser.add_argument("--draws", type=int, default=2000, help="chunks per sampler")
     parser.add_argument("--training", type=int, default=400, help="training steps of each energy")
     given = parser.parse_args()

@@ -41,7 +41,7 @@ class PositionalAttention(nn.Module):
     The basis is folded into the projections in every forward pass, so it costs nothing per token
     and is never stale. Autocast is off inside: positions are distinguished by small differences of
     large numbers. With projections, rotations and logits in bfloat16 policies learned to localise
-    objects late or not at all (docs/results.md).
+    objects late or not at all (docs/lab/depth-inputs.md).
 
     Attributes:
         attention_type: Type to which rotated queries, keys and values are rounded before logits and

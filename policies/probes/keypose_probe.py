@@ -1,7 +1,7 @@
 """The keypose probe: how far predicted keyposes are from recorded ones, on held-out episodes.
 
 They are a first judgement of a training of minutes, without an episode in simulation. Success also
-depends on what a task forgives and on slips in the hand (`docs/results.md`).
+depends on what a task forgives and on slips in the hand (`docs/lab/keyposes.md`).
 """
 
 from collections.abc import Mapping

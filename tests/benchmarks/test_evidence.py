@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ MODULES = (
     "evidence_looks_page",
     "evidence_tasks",
     "evidence_tasks_page",
+    "evidence_summary",
     "evidence",
 )
 
@@ -44,6 +46,11 @@ def evidence(modules: dict[str, ModuleType]) -> ModuleType:
 @pytest.fixture(scope="module")
 def page(modules: dict[str, ModuleType]) -> ModuleType:
     return modules["evidence_page"]
+
+
+@pytest.fixture(scope="module")
+def summary(modules: dict[str, ModuleType]) -> ModuleType:
+    return modules["evidence_summary"]
 
 
 @pytest.fixture(scope="module")
@@ -414,18 +421,17 @@ def test_looks_are_compared_with_lifting_and_with_themselves_in_distribution(
         seen("channel", 3, "raised_table"),
     ]
     text = looks_page.tables([*shifted, seen("2d", 4), seen("lifting", 9), line("none", 2)])
-    title, _, *note = [row for row in text.splitlines() if not row.startswith("|")]
+    title = text.splitlines()[0]
     columns, _, *rows = [row for row in text.splitlines() if row.startswith("|")]
     assert title == "### kuka_pick-v1, small: looks and shifts"
-    assert " ".join(note).startswith("Rows of other table heights are void: in version 1 all")
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert {len(row) for row in cells} == {columns.count("|") - 1}
     assert [row[:2] for row in cells] == [
         ["in distribution", "lifting"],
         ["in distribution", "2d"],
-        ["raised table (void)", "lifting"],
-        ["raised table (void)", "channel"],
-        ["raised table (void)", "2d"],
+        ["raised table", "lifting"],
+        ["raised table", "channel"],
+        ["raised table", "2d"],
     ]
     lifting, flat, lifting_raised, channel_raised, flat_raised = cells
     assert flat[2].startswith("4/10 = 40 % ")
@@ -451,9 +457,8 @@ def test_versions_of_the_task_have_tables_of_their_own(looks_page: ModuleType) -
     lines = [seen("2d", 4, "raised_table"), seen("2d", 6, "raised_table") | {"version": 2}]
     former, latter = looks_page.tables(lines).split("### ")[1:]
     assert former.startswith("kuka_pick-v1, small")
-    assert "| raised table (void) | 2d | 4/10" in former
+    assert "| raised table | 2d | 4/10" in former
     assert latter.startswith("kuka_pick-v2, small")
-    assert "void" not in latter
     assert "| raised table | 2d | 6/10" in latter
 
 
@@ -560,7 +565,7 @@ def test_the_page_is_written_between_its_marks(page: ModuleType, tmp_path: Path)
 def test_lines_without_a_policy_are_of_diffusion(
     modules: dict[str, ModuleType], page: ModuleType
 ) -> None:
-    old = json.loads((ROOT / "docs" / "results.jsonl").read_text().splitlines()[0])
+    old = json.loads((ROOT / "docs" / "lab" / "results.jsonl").read_text().splitlines()[0])
     assert "policy" not in old
     assert page.policy_of(old) == "diffusion"
     cell = modules["evidence_cells"].EncodingCell(
@@ -570,15 +575,50 @@ def test_lines_without_a_policy_are_of_diffusion(
 
 
 @pytest.mark.slow
-def test_the_page_shows_all_that_was_measured(
+def test_the_pages_show_all_that_was_measured(
     evidence: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tables of the page agree with docs/results.jsonl."""
-    copy = tmp_path / "results.md"
-    copy.write_text(evidence.PAGE.read_text())
-    monkeypatch.setattr(evidence, "PAGE", copy)
-    evidence.write(list(evidence.known().values()))
-    assert copy.read_text() == (ROOT / "docs" / "results.md").read_text()
+    """The tables of the lab and the values of docs/results.md agree with docs/lab/results.jsonl."""
+    lines = list(evidence.known().values())
+    lab, summary = evidence.LAB, evidence.SUMMARY
+    shutil.copytree(lab, tmp_path / "lab")
+    shutil.copy(summary, tmp_path)
+    monkeypatch.setattr(evidence, "LAB", tmp_path / "lab")
+    monkeypatch.setattr(evidence, "SUMMARY", tmp_path / summary.name)
+    evidence.write(lines)
+    assert (tmp_path / summary.name).read_text() == summary.read_text()
+    for page in sorted(lab.glob("*.md")):
+        assert (tmp_path / "lab" / page.name).read_text() == page.read_text(), page.name
+
+
+def test_the_summary_shows_trainings_means_and_differences(summary: ModuleType) -> None:
+    lines = {
+        f"{name}/0/small": line(name, successes) | {"name": f"{name}/0/small"}
+        for name, successes in (("a", 9), ("b", 2))
+    }
+    page = "| x | <!-- cells: a/0/small -->- | <!-- less: a/0/small b/0/small -->old |\n"
+    shown = summary.filled(page, lines)
+    assert "<!-- cells: a/0/small -->9/10 = 90 % [" in shown
+    assert "<!-- less: a/0/small b/0/small -->+70 points [" in shown
+    assert shown.endswith("] |\n")
+    assert summary.filled(shown, lines) == shown
+    second = line("a", 7) | {"name": "a/1/small", "seed": 1}
+    several = summary.filled("<!-- cells: a/*/small -->", lines | {"a/1/small": second})
+    assert several.startswith("<!-- cells: a/*/small -->80 % [")
+    assert several.strip().endswith("], 2 trainings")
+
+
+def test_the_summary_sums_tasks_and_lists_measures(summary: ModuleType) -> None:
+    tasks = tasks_line("none", 0, 2, 4) | {"name": "aloha12/none/0/large"}
+    measured = {"name": "perception/classify/none/0/small", "seed": 0, "measures": {"top1": 0.5}}
+    lines = {str(one["name"]): one for one in (tasks, measured)}
+    assert summary.measured("aloha12/none/0/large", lines).startswith("6/20 = 30 % [")
+    assert summary.measured("perception/classify/none/*/small#top1", lines) == "0.500"
+
+
+def test_a_cell_that_was_not_measured_is_refused(summary: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"Did you mean 'a/0/small'"):
+        summary.measured("a/0/smal", {"a/0/small": line("a", 9) | {"name": "a/0/small"}})
 
 
 # As a training: after Ctrl-C, its state is saved when a step is complete.
