@@ -21,8 +21,8 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.viewing.rerun_recording import Recorder
 
 HOW_TO_OPEN = (
-    "Open it on a machine with a display: rerun {path} "
-    "(or, in a browser: rerun --web-viewer {path})"
+    "Open it on a machine with a display: rerun --bind 127.0.0.1 {path} "
+    "(or, in a browser: rerun --bind 127.0.0.1 --web-viewer {path})"
 )
 
 
@@ -62,7 +62,7 @@ def view(config: DictConfig) -> None:
         _print_keyposes(recorder)
         return
     _check_display()
-    recorder.show()
+    recorder.show(str(config.host), config.port)
     _print(f"Opened episode {episode.name} in the viewer.")
     _print_keyposes(recorder)
 

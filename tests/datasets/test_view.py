@@ -51,7 +51,9 @@ def test_a_recording_a_cloud_and_a_check(
     )
     said = capsys.readouterr().out
     assert (tmp_path / "a.rrd").stat().st_size > 100_000
-    assert f"Open it on a machine with a display: rerun {tmp_path / 'a.rrd'}" in said
+    assert (
+        f"Open it on a machine with a display: rerun --bind 127.0.0.1 {tmp_path / 'a.rrd'}" in said
+    )
     assert f"{len(open3d().io.read_point_cloud(str(tmp_path / 'a.ply')).points)} points" in said
     proposal = json.loads((tmp_path / "a.json").read_text())
     assert proposal["reference"] == "wrist_left"
@@ -70,7 +72,7 @@ def test_a_recording_a_cloud_and_a_check(
         (
             [],
             "There is no display for the viewer. Save a file: save=FILE.rrd. Open it on a machine "
-            "with a display: rerun FILE.rrd",
+            "with a display: rerun --bind 127.0.0.1 FILE.rrd",
         ),
         (
             ["episode=hand_over_banana.0000000001"],
