@@ -29,8 +29,9 @@ WATCHED = (
     table.PRESENT_VELOCITY,
     table.PRESENT_POSITION,
     table.TEMPERATURE,
+    table.GOAL_POSITION,
 )
-_BLOCK = struct.Struct("<HBBbhiiB")
+_BLOCK = struct.Struct("<HBBbhiiBi")
 CYCLIC_SIZE = _BLOCK.size  # Bytes per servo in the cyclic read, which begins at the mark.
 EXPIRED = -1
 _PRESENT = struct.Struct("<hii10xB")  # From the current to the temperature.
@@ -42,6 +43,9 @@ _LIMIT_TOLERANCE_RAD = 0.005
 _SHADOW_TOLERANCE_RAD = 0.1
 # A servo that has restarted, or whose port was lost, stands that near to its last known position.
 _MOVED_RAD = 0.1
+# An answer that arrives a cycle late tells an old goal. It can follow a read without an answer; none
+# of the last reads may be one.
+_ANSWERED_READS = 4
 # Range in which a servo in position mode applies its homing offset, ticks.
 _LARGEST_OFFSET = 1024
 
@@ -97,6 +101,9 @@ class DynamixelArm:
         self.misses: NDArray[np.int32] = np.zeros(len(self.servos), dtype=np.int32)
         self.temperatures: NDArray[np.uint8] = np.zeros(len(self.servos), dtype=np.uint8)
         self.grip: float | None = None
+        self._sent_goals: NDArray[np.int64] | None = None
+        self._goals = self.ticks.copy()
+        self._answered: NDArray[np.int64] = np.zeros(len(self.servos), dtype=np.int64)
 
     @property
     def idents(self) -> tuple[int, ...]:
@@ -223,9 +230,12 @@ class DynamixelArm:
         self.misses += 1
         for index, servo in enumerate(self.servos):
             if servo.ident not in answers:
+                self._answered[index] = 0
                 continue
             self.misses[index] = 0
-            mark, torque, error, watchdog, *motion = _BLOCK.unpack(answers[servo.ident].data)
+            self._answered[index] += 1
+            data = answers[servo.ident].data
+            mark, torque, error, watchdog, *motion, self._goals[index] = _BLOCK.unpack(data)
             if mark != table.MARKED:
                 self.errors[index] = RESTARTED
                 continue
@@ -294,6 +304,23 @@ class DynamixelArm:
         np.add.at(effort, self._joint_of_servo, self._efforts)
         return position, velocity, effort
 
+    def kept_goals(self) -> Vector:
+        """Returns the goals (K,) of joints that have not got their last one; NaN for the others.
+
+        A servo drops a packet that was damaged on its line, and nothing acknowledges goals. But
+        each answer to a cyclic read tells the goal that the servo has.
+        """
+        kept = np.full(len(self.masters), np.nan)
+        if self._sent_goals is None or self.bus.lost:
+            return kept
+        for joint, index in enumerate(self._masters):
+            known = self._answered[index] >= _ANSWERED_READS and not self.errors[index]
+            if known and self._goals[index] != self._sent_goals[joint]:
+                angle = table.angle_of_ticks(float(self._goals[index]))
+                gripper = self.masters[joint].joint == "gripper"
+                kept[joint] = self._gripper.opening(angle) if gripper else angle
+        return kept
+
     def diverging_shadows(self) -> list[str]:
         """Returns a sentence for each shadow whose position differs from that of its master."""
         ticks = dict(zip(self.idents, self.ticks.tolist(), strict=True))
@@ -330,6 +357,7 @@ class DynamixelArm:
     def goals(self, ticks: Sequence[int]) -> bytes:
         """Returns the sync write of goals (K,) in ticks."""
         self.grip = float(self._gripper.opening(table.angle_of_ticks(ticks[-1])))
+        self._sent_goals = np.array(ticks, dtype=np.int64)
         register = table.GOAL_POSITION
         values = {
             servo.ident: register.pack(tick)
