@@ -6,7 +6,6 @@ by is allowed, which is a fifth of the largest step here.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
