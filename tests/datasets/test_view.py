@@ -1,6 +1,7 @@
 """The command `stringline-view`: recordings, clouds, checks, and user errors."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -63,6 +64,23 @@ def test_a_recording_a_cloud_and_a_check(
     assert len(corrected["T_base_camera"]) == 4
     assert "overhead - wrist_left: " in said
     assert "T_base_camera should be" in said
+
+
+def test_names_from_data_are_shown_in_one_line(
+    store: EpisodeStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    forged = "banana\x1b[31m\r3 episodes imported.0000000007.ab12cd34ef56"
+    copied = tmp_path / "copied"
+    shutil.copytree(store.path, copied)
+    (copied / store.names()[0]).rename(copied / forged)
+    run(monkeypatch, f"store={copied}", f"save={tmp_path / 'a.rrd'}", "cloud_hz=0.1", "cameras=[]")
+    said = capsys.readouterr().out
+    assert "episode banana\\x1b[31m\\r3 episodes imported.0000000007." in said
+    assert all(character.isprintable() for line in said.splitlines() for character in line)
+    assert not any(line.startswith("3 episodes") for line in said.splitlines())
 
 
 @pytest.mark.slow

@@ -43,8 +43,8 @@ _LIMIT_TOLERANCE_RAD = 0.005
 _SHADOW_TOLERANCE_RAD = 0.1
 # A servo that has restarted, or whose port was lost, stands that near to its last known position.
 _MOVED_RAD = 0.1
-# An answer that arrives a cycle late tells an old goal. It follows a read without an answer, so none
-# of the last reads may be one.
+# An answer that arrives a cycle late tells an old goal. It follows a read without an answer, so
+# none of the last reads may be one.
 _ANSWERED_READS = 4
 # Range in which a servo in position mode applies its homing offset, ticks.
 _LARGEST_OFFSET = 1024
