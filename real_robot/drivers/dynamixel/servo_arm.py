@@ -43,11 +43,47 @@ _LIMIT_TOLERANCE_RAD = 0.005
 _SHADOW_TOLERANCE_RAD = 0.1
 # A servo that has restarted, or whose port was lost, stands that near to its last known position.
 _MOVED_RAD = 0.1
-# An answer that arrives a cycle late tells an old goal. It follows a read without an answer, so
-# none of the last reads may be one.
-_ANSWERED_READS = 4
 # Range in which a servo in position mode applies its homing offset, ticks.
 _LARGEST_OFFSET = 1024
+
+
+class ReportedGoal:
+    """Whether the last goal of a servo has arrived, by its answers. Goals are in ticks.
+
+    An answer that comes a cycle late tells the goal before, as one does whose goal was lost. Such
+    an answer follows a read without an answer, or repeats that of a moving servo. From then on,
+    until an answer tells a goal as soon as it has changed, answers may be late.
+
+    Attributes:
+        kept: Goal that the servo still has, because the last one was lost; None: no loss is known.
+    """
+
+    def __init__(self) -> None:
+        self.kept: int | None = None
+        self._sent: tuple[int, int] | None = None  # The goal before the last one, and the last.
+        self._in_time = False
+        self._answer = b""
+
+    def note(self, goal: int) -> None:
+        """Notes a goal that is sent."""
+        self._sent = (goal if self._sent is None else self._sent[1]), goal
+        self.kept = None
+
+    def take(self, answer: bytes, goal: int, *, moves: bool) -> None:
+        """Takes an answer and the goal in it; no bytes: there was no answer.
+
+        `moves`: whether the servo moves, by this answer; one that stands may answer the same again.
+        """
+        repeated = moves and answer == self._answer
+        self._answer = answer
+        self.kept = None
+        if not answer:
+            self._in_time = False
+        elif self._sent is not None and goal != self._sent[1]:
+            self._in_time &= not repeated
+            self.kept = goal if self._in_time else None
+        elif self._sent is not None and self._sent[0] != self._sent[1]:
+            self._in_time = True
 
 
 class DynamixelArm:
@@ -101,9 +137,7 @@ class DynamixelArm:
         self.misses: NDArray[np.int32] = np.zeros(len(self.servos), dtype=np.int32)
         self.temperatures: NDArray[np.uint8] = np.zeros(len(self.servos), dtype=np.uint8)
         self.grip: float | None = None
-        self._sent_goals: NDArray[np.int64] | None = None
-        self._goals = self.ticks.copy()
-        self._answered: NDArray[np.int64] = np.zeros(len(self.servos), dtype=np.int64)
+        self._goals = [ReportedGoal() for _ in self.masters]
 
     @property
     def idents(self) -> tuple[int, ...]:
@@ -230,12 +264,12 @@ class DynamixelArm:
         self.misses += 1
         for index, servo in enumerate(self.servos):
             if servo.ident not in answers:
-                self._answered[index] = 0
+                self._report_goal(index, b"", 0, moves=False)
                 continue
             self.misses[index] = 0
-            self._answered[index] += 1
             data = answers[servo.ident].data
-            mark, torque, error, watchdog, *motion, self._goals[index] = _BLOCK.unpack(data)
+            mark, torque, error, watchdog, *motion, goal = _BLOCK.unpack(data)
+            self._report_goal(index, data, goal, moves=motion[1] != 0)
             if mark != table.MARKED:
                 self.errors[index] = RESTARTED
                 continue
@@ -311,15 +345,17 @@ class DynamixelArm:
         each answer to a cyclic read tells the goal that the servo has.
         """
         kept = np.full(len(self.masters), np.nan)
-        if self._sent_goals is None or self.bus.lost:
-            return kept
-        for joint, index in enumerate(self._masters):
-            known = self._answered[index] >= _ANSWERED_READS and not self.errors[index]
-            if known and self._goals[index] != self._sent_goals[joint]:
-                angle = table.angle_of_ticks(float(self._goals[index]))
-                gripper = self.masters[joint].joint == "gripper"
-                kept[joint] = self._gripper.opening(angle) if gripper else angle
+        for joint, (index, servo) in enumerate(zip(self._masters, self.masters, strict=True)):
+            ticks = self._goals[joint].kept
+            if ticks is not None and not self.errors[index] and not self.bus.lost:
+                angle = table.angle_of_ticks(float(ticks))
+                kept[joint] = self._gripper.opening(angle) if servo.joint == "gripper" else angle
         return kept
+
+    def _report_goal(self, index: int, answer: bytes, goal: int, *, moves: bool) -> None:
+        """Takes the goal in the answer of a servo, if it is no shadow; no bytes: no answer."""
+        if index in self._masters:
+            self._goals[self._masters.index(index)].take(answer, goal, moves=moves)
 
     def diverging_shadows(self) -> list[str]:
         """Returns a sentence for each shadow whose position differs from that of its master."""
@@ -357,7 +393,8 @@ class DynamixelArm:
     def goals(self, ticks: Sequence[int]) -> bytes:
         """Returns the sync write of goals (K,) in ticks."""
         self.grip = float(self._gripper.opening(table.angle_of_ticks(ticks[-1])))
-        self._sent_goals = np.array(ticks, dtype=np.int64)
+        for goal, tick in zip(self._goals, ticks, strict=True):
+            goal.note(tick)
         register = table.GOAL_POSITION
         values = {
             servo.ident: register.pack(tick)
