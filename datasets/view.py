@@ -9,7 +9,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
-from stringline.datasets.contract.argument_checks import settings_of
+from stringline.datasets.contract.argument_checks import printable, settings_of
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.pointclouds.camera_check import check_cameras
@@ -21,8 +21,8 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.viewing.rerun_recording import Recorder
 
 HOW_TO_OPEN = (
-    "Open it on a machine with a display: rerun {path} "
-    "(or, in a browser: rerun --web-viewer {path})"
+    "Open it on a machine with a display: rerun --bind 127.0.0.1 {path} "
+    "(or, in a browser: rerun --bind 127.0.0.1 --web-viewer {path})"
 )
 
 
@@ -62,7 +62,7 @@ def view(config: DictConfig) -> None:
         _print_keyposes(recorder)
         return
     _check_display()
-    recorder.show()
+    recorder.show(str(config.host), config.port)
     _print(f"Opened episode {episode.name} in the viewer.")
     _print_keyposes(recorder)
 
@@ -103,7 +103,8 @@ def _check(episode: StoredEpisode, config: DictConfig, cameras: list[str] | None
                 "    [" + ", ".join(f"{value:9.5f}" for value in row) + "]"
                 for row in correction.T_base_camera
             ]
-            _print("    T_base_camera should be\n" + "\n".join(rows))
+            for line in ("    T_base_camera should be", *rows):
+                _print(line)
     for camera in check.unreached:
         _print(f"  {camera}: no result; its overlap with the other cameras is too small.")
     if config.proposal is not None:
@@ -126,8 +127,9 @@ def _check_display() -> None:
         )
 
 
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+def _print(line: str) -> None:
+    """Prints a line; names in it come from data."""
+    sys.stdout.write(f"{printable(line)}\n")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from stringline.datasets.contract.argument_checks import printable
 from stringline.datasets.editing.edit import delete, relabel, select, split_episode, trim
 from stringline.datasets.editing.selection import Conditions, filter_store, merge, split_store
 from stringline.datasets.store.sizes import format_size, store_size
@@ -86,8 +87,9 @@ def _as_list(value: object) -> list[str]:
     return [str(entry) for entry in value]  # type: ignore[attr-defined]
 
 
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+def _print(line: str) -> None:
+    """Prints a line; names in it come from data."""
+    sys.stdout.write(f"{printable(line)}\n")
 
 
 def _print_replaced(store: EpisodeStore, old: list[str], new: list[str]) -> None:

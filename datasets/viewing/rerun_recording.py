@@ -27,6 +27,7 @@ from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.pointclouds.clouds import cloud_cameras, fused_cloud, missing_for_cloud
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.viewing.keypose_views import KeyposeEntities
+from stringline.datasets.viewing.viewer_process import LOOPBACK, open_viewer
 
 APPLICATION = "stringline"
 AXES_M = 0.06
@@ -92,10 +93,11 @@ class Recorder:
         stream.flush()
         stream.disconnect()
 
-    def show(self) -> None:
-        """Opens the viewer and sends the recording to it."""
+    def show(self, host: str = LOOPBACK, port: int = 0) -> None:
+        """Opens the viewer, see `open_viewer`, and sends the recording to it."""
         stream = self.stream()
-        stream.spawn(default_blueprint=self.blueprint())
+        address = open_viewer(host, port).address
+        stream.connect_grpc(address, default_blueprint=self.blueprint())
         self.log(stream)
         stream.flush()
 

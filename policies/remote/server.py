@@ -23,39 +23,19 @@ from stringline.policies.remote.access import ServerAccess, bearer
 from stringline.policies.remote.arrays import pack
 from stringline.policies.remote.bounded_connection import BoundedConnection
 from stringline.policies.remote.callers_thread import CallersThread, WorkEndedError
+from stringline.policies.remote.connection_log import connection_log
 from stringline.policies.remote.connection_slots import Slot, Slots
 from stringline.policies.remote.protocol import PORT, PROTOCOL, largest_request
 from stringline.policies.remote.served_episode import ServedEpisode
 from stringline.policies.remote.turns import Turns
 
 logger = logging.getLogger(__name__)
-connections = logging.getLogger(f"{__name__}.connections")
+connections = connection_log(f"{__name__}.connections")
 
 HOST = "127.0.0.1"
 CLIENTS = 32
 MOST_FRAGMENTS = 64  # Of a message; the clients of this project and of openpi send whole messages.
 CLOSE_TIMEOUT_S = 1.0  # A client that floods does not answer to the end of its connection.
-
-
-class OneLine(logging.Filter):
-    """Reports a connection that ends before its handshake in one line, without a traceback.
-
-    Everybody who reaches the port can cause such reports, before any token is asked for.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Shortens a record; keeps all."""
-        if record.msg == "opening handshake failed" and record.exc_info:
-            error = record.exc_info[1]
-            why = " ".join(str(error).split())[:200] or type(error).__name__
-            record.msg = "A connection ended before its handshake: %s"
-            record.args = (why,)
-            record.exc_info = None
-            record.exc_text = None
-        return True
-
-
-connections.addFilter(OneLine())
 
 
 class PolicyServer:

@@ -26,6 +26,7 @@ import numpy as np
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.viewing.viewer_process import open_viewer
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState, state_layout
 from stringline.real_robot.device.process_memory import resident
@@ -168,7 +169,7 @@ def run_view(setup: ViewSetup, connection: Connection) -> None:
     rerun = optional_library("rerun", package="rerun-sdk", extra="view")
     stream = rerun.RecordingStream("stringline live")
     if setup.where == VIEWER:
-        stream.spawn(memory_limit="1GB")
+        stream.connect_grpc(open_viewer(memory_limit="1GB").address)
     elif setup.where.endswith(FILE):
         Path(setup.where).parent.mkdir(parents=True, exist_ok=True)
         stream.save(setup.where)

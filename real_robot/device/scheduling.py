@@ -3,10 +3,13 @@
 import logging
 import os
 from enum import Enum
+from pathlib import Path
 
 log = logging.getLogger(__name__)
 
 SHORTEST_WITHOUT_S = 0.01
+_PRESSURE = Path("/proc/pressure/cpu")  # Documentation/accounting/psi.rst of the kernel.
+_BUSY_SHARE = 0.4  # A machine whose processors are all in use, and no more, waits for less.
 # Above all ordinary programs, and below the interrupt threads of a PREEMPT_RT kernel (50), which
 # deliver the messages.
 _FIFO_PRIORITY = 10
@@ -55,15 +58,35 @@ def check_priority(period_s: float) -> None:
 
 
 def busy_machine() -> str:
-    """Returns a sentence if more programs want to run than there are processors, or nothing."""
+    """Returns a sentence if more programs want to run than there are processors, or nothing.
+
+    The load of a minute tells little about a load that has just begun; the pressure that Linux
+    measures over ten seconds does.
+    """
+    waiting = _waiting_share()
     load = os.getloadavg()[0]
     processors = len(os.sched_getaffinity(0))
+    if waiting > _BUSY_SHARE and not load > processors:
+        return (
+            f"This computer is busy, which delays messages: in the last ten seconds programs "
+            f"waited for a processor in {waiting:.0%} of the time. End other programs, or see "
+            f"docs/real-time.md."
+        )
     if not load > processors:
         return ""
     return (
         f"This computer is busy, which delays messages: in the last minute {load:.1f} programs "
         f"wanted to run on {processors} processors. End other programs, or see docs/real-time.md."
     )
+
+
+def _waiting_share() -> float:
+    """Returns the share of the last ten seconds in which a program waited; 0 if it is unknown."""
+    try:
+        first = _PRESSURE.read_text().split()
+        return float(first[1].removeprefix("avg10=")) / 100.0
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def prefer_priority(period_s: float) -> None:

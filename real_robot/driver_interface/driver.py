@@ -61,6 +61,9 @@ class ArmState:
         gripper_goals: (G,) opening of the goal of each gripper, in the order of the joints; the
             next command continues it, also while an object keeps the gripper wider. (0,) if
             `commanded` contains them, or if the driver does not know.
+        kept_goals: (J,) position that a joint is still commanded, because its last command has not
+            arrived; the next command continues it from rest. NaN for joints whose last command has
+            arrived, or of which the driver does not know; (0,) if it never knows.
         stands: (A,) bool per arm: whether it has come to rest at the last command, since no further
             command reached it in time; (0,) if the driver does not know, so that the time between
             the commands decides.
@@ -79,6 +82,7 @@ class ArmState:
     accepts: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     stands: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     gripper_goals: Vector = field(default_factory=lambda: np.zeros(0))
+    kept_goals: Vector = field(default_factory=lambda: np.zeros(0))
 
     @property
     def anchor(self) -> Vector:

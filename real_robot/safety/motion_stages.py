@@ -24,6 +24,9 @@ class RestAfterGap(StatelessStage):
     position that the controller commands, or, for servos, at their last goal: a goal at the
     measured position would be a step by the tracking error.
 
+    A command that was lost on its way is such a gap, too: a servo keeps the goal before. If that
+    lasts, as where a servo refuses its goals, it is a fault.
+
     A gap in the cycles themselves, as after a suspension of the device process or of the computer,
     is a hold, and a fault if it was long.
     """
@@ -35,6 +38,9 @@ class RestAfterGap(StatelessStage):
     def start(self) -> None:
         """Forgets the time of the last cycle and of the last commands."""
         self._cycle_s: float | None = None
+        self._kept = np.full(len(self.limits.lower), np.nan)
+        self._kept_since_s = np.zeros(len(self._kept))
+        self._lost_s = np.full(len(self._kept), -np.inf)
         self._sent_s = np.full(len(self.limits.lower), np.inf)
 
     def act(self, cycle: Cycle) -> None:
@@ -48,7 +54,25 @@ class RestAfterGap(StatelessStage):
         begins = sends & self._stands(cycle, due_s - self._sent_s + suspended_s)
         if begins.any():
             cycle.limiter.restart(begins, self._place(cycle))
+        self._continue_kept(cycle, sends)
         self._sent_s = np.where(sends, due_s, self._sent_s - suspended_s)
+
+    def _continue_kept(self, cycle: Cycle, sends: NDArray[np.bool_]) -> None:
+        """Lets joints begin at the goals that they still have, and judges for how long."""
+        kept = cycle.state.kept_goals
+        lost = np.isfinite(kept) & sends if len(kept) else np.zeros_like(sends)
+        if not lost.any():
+            return
+        cycle.limiter.restart(lost, kept)
+        # A goal that is rounded to the one before cannot be missed, so a loss is not of one cycle.
+        old = (kept == self._kept) & (cycle.now - self._lost_s <= self.limits.longest_gap_s)
+        self._kept_since_s = np.where(lost & ~old, cycle.now, self._kept_since_s)
+        self._kept = np.where(lost, kept, self._kept)
+        self._lost_s = np.where(lost, cycle.now, self._lost_s)
+        age_s = float((cycle.now - self._kept_since_s)[lost].max())
+        cycle.note(Reason.UNSENT, age_s)
+        if not age_s <= self.limits.longest_gap_s:
+            cycle.fault(Reason.UNSENT, age_s)
 
     def _stands(self, cycle: Cycle, gap_s: Vector) -> NDArray[np.bool_]:
         """Returns the joints (J,) that have come to rest, given the time since their commands."""

@@ -115,7 +115,7 @@ MESSAGES = {
     Reason.BAD_STATE: (
         "a measured value or the age of an input is not a number, or a time lies ahead of the clock"
     ),
-    Reason.UNSENT: "a command was not sent, or not in time, so its arm stood still",
+    Reason.UNSENT: "a command was not sent, not in time, or lost, so its arm stood still",
     Reason.GAP: "no commands were sent for a while, as after a suspension",
 }
 _BITS = {

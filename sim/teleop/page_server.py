@@ -18,8 +18,11 @@ from websockets.http11 import Request, Response
 from stringline.datasets.contract.argument_checks import PORTS
 from stringline.datasets.formats.libraries import optional_library
 from stringline.policies.remote.access import ServerAccess
+from stringline.policies.remote.connection_log import connection_log
 
 logger = logging.getLogger(__name__)
+connections = connection_log(f"{__name__}.connections")
+connections.setLevel(logging.WARNING)  # A browser opens and closes many.
 
 COOKIE = "stringline_token"
 QUERY = "token"
@@ -84,8 +87,8 @@ def _checked_requests(access: ServerAccess) -> Iterator[list[str]]:
     ) -> Any:
         starts.append(f"{host}:{port}")
         check = partial(_answered, access, process_request)
-        limits = {"max_size": LARGEST_MESSAGE, "ssl": access.tls}
-        return original(handler, host, port, process_request=check, **options | limits)
+        ours = {"max_size": LARGEST_MESSAGE, "ssl": access.tls, "logger": connections}
+        return original(handler, host, port, process_request=check, **options | ours)
 
     websockets.asyncio.server.serve = serve  # type: ignore[assignment, misc]
     try:

@@ -1,6 +1,7 @@
 """The command `stringline-view`: recordings, clouds, checks, and user errors."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def test_a_recording_a_cloud_and_a_check(
     )
     said = capsys.readouterr().out
     assert (tmp_path / "a.rrd").stat().st_size > 100_000
-    assert f"Open it on a machine with a display: rerun {tmp_path / 'a.rrd'}" in said
+    assert (
+        f"Open it on a machine with a display: rerun --bind 127.0.0.1 {tmp_path / 'a.rrd'}" in said
+    )
     assert f"{len(open3d().io.read_point_cloud(str(tmp_path / 'a.ply')).points)} points" in said
     proposal = json.loads((tmp_path / "a.json").read_text())
     assert proposal["reference"] == "wrist_left"
@@ -63,6 +66,23 @@ def test_a_recording_a_cloud_and_a_check(
     assert "T_base_camera should be" in said
 
 
+def test_names_from_data_are_shown_in_one_line(
+    store: EpisodeStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    forged = "banana\x1b[31m\r3 episodes imported.0000000007.ab12cd34ef56"
+    copied = tmp_path / "copied"
+    shutil.copytree(store.path, copied)
+    (copied / store.names()[0]).rename(copied / forged)
+    run(monkeypatch, f"store={copied}", f"save={tmp_path / 'a.rrd'}", "cloud_hz=0.1", "cameras=[]")
+    said = capsys.readouterr().out
+    assert "episode banana\\x1b[31m\\r3 episodes imported.0000000007." in said
+    assert all(character.isprintable() for line in said.splitlines() for character in line)
+    assert not any(line.startswith("3 episodes") for line in said.splitlines())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "answer"),
@@ -70,7 +90,7 @@ def test_a_recording_a_cloud_and_a_check(
         (
             [],
             "There is no display for the viewer. Save a file: save=FILE.rrd. Open it on a machine "
-            "with a display: rerun FILE.rrd",
+            "with a display: rerun --bind 127.0.0.1 FILE.rrd",
         ),
         (
             ["episode=hand_over_banana.0000000001"],

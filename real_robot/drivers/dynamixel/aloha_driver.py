@@ -164,7 +164,10 @@ class AlohaDriver:
         """Reads both arms at once and returns the last known state; `clock` stamps the end."""
         state = self._pair.read(clock, torque_expected=self._torque)
         grips = [arm.grip for arm in self._arms if arm.grip is not None]
-        return replace(state, gripper_goals=np.array(grips)) if self._torque else state
+        if not self._torque:
+            return state
+        kept = np.concatenate([arm.kept_goals() for arm in self._arms])
+        return replace(state, gripper_goals=np.array(grips), kept_goals=kept)
 
     def write(self, command: SafeCommand) -> NDArray[np.bool_]:
         """Sends targets to each arm whose port is open, unless the driver only reads."""

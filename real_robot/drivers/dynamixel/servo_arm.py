@@ -29,8 +29,9 @@ WATCHED = (
     table.PRESENT_VELOCITY,
     table.PRESENT_POSITION,
     table.TEMPERATURE,
+    table.GOAL_POSITION,
 )
-_BLOCK = struct.Struct("<HBBbhiiB")
+_BLOCK = struct.Struct("<HBBbhiiBi")
 CYCLIC_SIZE = _BLOCK.size  # Bytes per servo in the cyclic read, which begins at the mark.
 EXPIRED = -1
 _PRESENT = struct.Struct("<hii10xB")  # From the current to the temperature.
@@ -44,6 +45,45 @@ _SHADOW_TOLERANCE_RAD = 0.1
 _MOVED_RAD = 0.1
 # Range in which a servo in position mode applies its homing offset, ticks.
 _LARGEST_OFFSET = 1024
+
+
+class ReportedGoal:
+    """Whether the last goal of a servo has arrived, by its answers. Goals are in ticks.
+
+    An answer that comes a cycle late tells the goal before, as one does whose goal was lost. Such
+    an answer follows a read without an answer, or repeats that of a moving servo. From then on,
+    until an answer tells a goal as soon as it has changed, answers may be late.
+
+    Attributes:
+        kept: Goal that the servo still has, because the last one was lost; None: no loss is known.
+    """
+
+    def __init__(self) -> None:
+        self.kept: int | None = None
+        self._sent: tuple[int, int] | None = None  # The goal before the last one, and the last.
+        self._in_time = False
+        self._answer = b""
+
+    def note(self, goal: int) -> None:
+        """Notes a goal that is sent."""
+        self._sent = (goal if self._sent is None else self._sent[1]), goal
+        self.kept = None
+
+    def take(self, answer: bytes, goal: int, *, moves: bool) -> None:
+        """Takes an answer and the goal in it; no bytes: there was no answer.
+
+        `moves`: whether the servo moves, by this answer; one that stands may answer the same again.
+        """
+        repeated = moves and answer == self._answer
+        self._answer = answer
+        self.kept = None
+        if not answer:
+            self._in_time = False
+        elif self._sent is not None and goal != self._sent[1]:
+            self._in_time &= not repeated
+            self.kept = goal if self._in_time else None
+        elif self._sent is not None and self._sent[0] != self._sent[1]:
+            self._in_time = True
 
 
 class DynamixelArm:
@@ -97,6 +137,7 @@ class DynamixelArm:
         self.misses: NDArray[np.int32] = np.zeros(len(self.servos), dtype=np.int32)
         self.temperatures: NDArray[np.uint8] = np.zeros(len(self.servos), dtype=np.uint8)
         self.grip: float | None = None
+        self._goals = [ReportedGoal() for _ in self.masters]
 
     @property
     def idents(self) -> tuple[int, ...]:
@@ -223,9 +264,12 @@ class DynamixelArm:
         self.misses += 1
         for index, servo in enumerate(self.servos):
             if servo.ident not in answers:
+                self._report_goal(index, b"", 0, moves=False)
                 continue
             self.misses[index] = 0
-            mark, torque, error, watchdog, *motion = _BLOCK.unpack(answers[servo.ident].data)
+            data = answers[servo.ident].data
+            mark, torque, error, watchdog, *motion, goal = _BLOCK.unpack(data)
+            self._report_goal(index, data, goal, moves=motion[1] != 0)
             if mark != table.MARKED:
                 self.errors[index] = RESTARTED
                 continue
@@ -294,6 +338,25 @@ class DynamixelArm:
         np.add.at(effort, self._joint_of_servo, self._efforts)
         return position, velocity, effort
 
+    def kept_goals(self) -> Vector:
+        """Returns the goals (K,) of joints that have not got their last one; NaN for the others.
+
+        A servo drops a packet that was damaged on its line, and nothing acknowledges goals. But
+        each answer to a cyclic read tells the goal that the servo has.
+        """
+        kept = np.full(len(self.masters), np.nan)
+        for joint, (index, servo) in enumerate(zip(self._masters, self.masters, strict=True)):
+            ticks = self._goals[joint].kept
+            if ticks is not None and not self.errors[index] and not self.bus.lost:
+                angle = table.angle_of_ticks(float(ticks))
+                kept[joint] = self._gripper.opening(angle) if servo.joint == "gripper" else angle
+        return kept
+
+    def _report_goal(self, index: int, answer: bytes, goal: int, *, moves: bool) -> None:
+        """Takes the goal in the answer of a servo, if it is no shadow; no bytes: no answer."""
+        if index in self._masters:
+            self._goals[self._masters.index(index)].take(answer, goal, moves=moves)
+
     def diverging_shadows(self) -> list[str]:
         """Returns a sentence for each shadow whose position differs from that of its master."""
         ticks = dict(zip(self.idents, self.ticks.tolist(), strict=True))
@@ -330,6 +393,8 @@ class DynamixelArm:
     def goals(self, ticks: Sequence[int]) -> bytes:
         """Returns the sync write of goals (K,) in ticks."""
         self.grip = float(self._gripper.opening(table.angle_of_ticks(ticks[-1])))
+        for goal, tick in zip(self._goals, ticks, strict=True):
+            goal.note(tick)
         register = table.GOAL_POSITION
         values = {
             servo.ident: register.pack(tick)

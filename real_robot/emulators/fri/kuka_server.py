@@ -9,7 +9,7 @@ from typing import Protocol
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.program.control import Served
 from stringline.real_robot.emulators.program.emulator_server import EmulatorServer
-from stringline.real_robot.emulators.program.metronome import Metronome
+from stringline.real_robot.emulators.program.metronome import MOST_LAG_S, Metronome
 from stringline.real_robot.ipc.array_messages import Header
 
 
@@ -30,6 +30,7 @@ class KukaServer(EmulatorServer):
         phase: Share of a period by which each controller is behind the one before it; they have no
             common clock.
         waking_s: Seconds between two periods in lock-step while sessions come up.
+        most_lag_s: Longest time by which it is late and makes up for that.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class KukaServer(EmulatorServer):
         real_time: bool,
         phase: float,
         waking_s: float,
+        most_lag_s: float = MOST_LAG_S,
     ) -> None:
         super().__init__(cell.plant, listener)
         self._cell = cell
@@ -47,7 +49,9 @@ class KukaServer(EmulatorServer):
         self._rigs = [] if cell.gripper_rig is None else [cell.gripper_rig]
         self._begun = False
         period_s = cell.plant.period_s if real_time else waking_s
-        self._metronome = Metronome(list(cell.controllers), period_s, phase, time.monotonic())
+        self._metronome = Metronome(
+            list(cell.controllers), period_s, phase, time.monotonic(), most_lag_s
+        )
 
     @property
     @abstractmethod

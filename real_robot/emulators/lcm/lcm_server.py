@@ -14,6 +14,9 @@ from stringline.real_robot.ipc.array_messages import Header
 
 # Between two periods while time does not count: programs need many of them to come up.
 _WAKING_PERIOD_S = 0.001
+# While an emulator makes up for lost time, its messages are old, and drivers send nothing. Real
+# controllers go on while the program's host is busy, so little is made up for.
+MOST_LAG_S = 0.05
 
 
 class LcmServer(KukaServer):
@@ -35,7 +38,12 @@ class LcmServer(KukaServer):
         phase: float = 0.0,
     ) -> None:
         super().__init__(
-            cell, listener, real_time=real_time, phase=phase, waking_s=_WAKING_PERIOD_S
+            cell,
+            listener,
+            real_time=real_time,
+            phase=phase,
+            waking_s=_WAKING_PERIOD_S,
+            most_lag_s=MOST_LAG_S,
         )
         self._programs = programs
         self._program_of = {arm: program for program in programs for arm in program.arms}

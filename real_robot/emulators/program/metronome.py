@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 # A late emulator makes up for that much and skips the rest, as a real world would have gone on.
-_MAX_LAG_S = 0.25
+MOST_LAG_S = 0.25
 
 
 class Metronome:
@@ -17,13 +17,22 @@ class Metronome:
         period_s: Seconds between two periods of an arm.
         phase: Share of a period by which each arm is behind the one before it.
         now: Time of the first period, seconds of the clock of `take`.
+        most_lag_s: Longest time that is made up for.
 
     Attributes:
         skipped: Number of periods of each arm that the last call of `take` skipped.
     """
 
-    def __init__(self, arms: Sequence[str], period_s: float, phase: float, now: float) -> None:
+    def __init__(
+        self,
+        arms: Sequence[str],
+        period_s: float,
+        phase: float,
+        now: float,
+        most_lag_s: float = MOST_LAG_S,
+    ) -> None:
         self._period_s = period_s
+        self._most_lag_s = most_lag_s
         self._due = {arm: now + index * phase * period_s for index, arm in enumerate(arms)}
         self._not_before = dict(self._due)
         self.skipped = dict.fromkeys(arms, 0)
@@ -33,8 +42,8 @@ class Metronome:
         found = [arm for arm, due in self._not_before.items() if now >= due]
         for arm in found:
             due = self._due[arm] + self._period_s
-            self.skipped[arm] = max(0, math.ceil((now - _MAX_LAG_S - due) / self._period_s))
-            self._due[arm] = max(due, now - _MAX_LAG_S)
+            self.skipped[arm] = max(0, math.ceil((now - self._most_lag_s - due) / self._period_s))
+            self._due[arm] = max(due, now - self._most_lag_s)
             self._not_before[arm] = max(self._due[arm], now + self._period_s / 2)
         return found
 

@@ -3,9 +3,11 @@
 import sys
 
 import pytest
+from omegaconf import OmegaConf
 
 from stringline.datasets.data import main
 from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.verbs import edit_commands as verbs
 
 
 @pytest.fixture
@@ -82,3 +84,72 @@ def test_several_values_of_an_option_are_refused(
         main()
     assert caught.value.code == 2
     assert "instruction=go, then stop is several values; allowed: one." in capsys.readouterr().err
+
+
+FORGED = "reach\x1b[31m\r3 episodes imported\u202e.0000000009.ab12cd34ef56"
+SHOWN = "reach\\x1b[31m\\r3 episodes imported\\u202e.0000000009."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "work"),
+    [
+        (["trim", "episodes=*", "to_s=0.3"], "trim"),
+        (["relabel", "episodes=*", "success=true"], "relabel"),
+        (["split", "episode=reach.0000000003.*", "at_s=[0.3]"], "split_episode"),
+    ],
+)
+def test_names_from_data_are_shown_in_one_line(
+    store: EpisodeStore,
+    arguments: list[str],
+    work: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The name of an edited episode begins with the task that its data name."""
+    monkeypatch.setattr(verbs, work, lambda *_, **__: [FORGED])
+    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments, f"store={store.path}"])
+    main()
+    said = capsys.readouterr().out
+    assert SHOWN in said
+    assert len(said.splitlines()) == 2
+    assert all(character.isprintable() for line in said.splitlines() for character in line)
+
+
+@pytest.mark.parametrize("verb", ["delete", "filter", "split", "merge"])
+def test_the_names_of_stores_are_shown_in_one_line(
+    store: EpisodeStore,
+    verb: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = store.path.with_name("a\x1b[2J\nb")
+    store.path.rename(path)
+    monkeypatch.setattr(verbs, "trash_of", lambda _: path)
+    opened = EpisodeStore.open(path)
+    monkeypatch.setattr(verbs.EpisodeStore, "open", lambda _: opened)
+    config = OmegaConf.create(
+        {
+            "store": "-",
+            "stores": ["-"],
+            "episodes": "*",
+            "episode": None,
+            "parts": {"all": 1.0},
+            "seed": 0,
+            "output": str(path),
+            **dict.fromkeys(("success", "task", "source", "shortest_s", "longest_s")),
+        }
+    )
+    created = {"filter": "filter_store", "split": "split_store", "merge": "merge"}
+    if verb in created:
+        made: object = [opened] if verb == "split" else opened
+        monkeypatch.setattr(verbs, created[verb], lambda *_, **__: made)
+    action = {
+        "delete": verbs.delete_episodes,
+        "filter": verbs.filter_episodes,
+        "split": verbs.split,
+        "merge": verbs.merge_stores,
+    }[verb]
+    action(config)
+    said = capsys.readouterr().out
+    assert "a\\x1b[2J\\nb" in said
+    assert len(said.splitlines()) == 1

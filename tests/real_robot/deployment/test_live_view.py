@@ -3,7 +3,9 @@
 import importlib
 import time
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
+from stringline.real_robot.deployment import live_view
 from stringline.real_robot.deployment.live_view import LiveView, check_view, viewing
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState, state_layout
@@ -135,3 +138,27 @@ def test_a_missing_viewer_is_reported_with_the_command_that_installs_it(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r'Run: pip install "stringline\[view\]"'):
         check_view("spawn")
+
+
+def test_a_window_is_one_that_only_this_machine_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[dict[str, str]] = []
+
+    def viewer(**options: str) -> SimpleNamespace:
+        opened.append(options)
+        return SimpleNamespace(address="rerun+http://127.0.0.1:9/proxy")
+
+    connected: list[str] = []
+    stream = SimpleNamespace(
+        connect_grpc=connected.append, flush=lambda **_: None, disconnect=lambda: None
+    )
+    monkeypatch.setattr(live_view, "leave_to_owner", lambda: None)
+    monkeypatch.setattr(live_view, "open_viewer", viewer)
+    rerun = SimpleNamespace(RecordingStream=lambda _: stream)
+    monkeypatch.setattr(live_view, "optional_library", lambda *_, **__: rerun)
+    monkeypatch.setattr(live_view, "Drawing", lambda *_: SimpleNamespace(look=lambda: None))
+    owner, process = Pipe()
+    owner.close()
+    setup: Any = SimpleNamespace(where="spawn")
+    live_view.run_view(setup, process)
+    assert opened == [{"memory_limit": "1GB"}], "at the default address"
+    assert connected == ["rerun+http://127.0.0.1:9/proxy"]

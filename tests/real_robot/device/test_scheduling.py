@@ -9,6 +9,7 @@ from tests.real_robot.unprivileged import run_unprivileged
 
 import stringline
 from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline.real_robot.device import scheduling
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.scheduling import Priority, check_priority, request_priority
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
@@ -40,6 +41,7 @@ import io, sys, time
 sys.path.insert(0, {root!r})
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device import scheduling
 from stringline.real_robot.device.scheduling import Priority
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.robots.robot_factory import RobotFactory
@@ -139,3 +141,30 @@ def _refused() -> str:
     if not (refusal := request_priority()):
         os.sched_setscheduler(0, *before)
     return refusal
+
+
+@pytest.mark.parametrize(
+    ("load", "pressure", "expected"),
+    [
+        (0.5, "some avg10=3.00 avg60=1.00 avg300=0.00 total=1\n", ""),
+        (0.5, "some avg10=87.20 avg60=20.00 avg300=4.00 total=1\n", "waited for a processor in 87"),
+        (64000.0, "some avg10=3.00 avg60=1.00 avg300=0.00 total=1\n", "64000.0 programs"),
+        (0.5, None, ""),
+        (0.5, "of another kind", ""),
+    ],
+)
+def test_a_load_that_has_just_begun_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    load: float,
+    pressure: str | None,
+    expected: str,
+) -> None:
+    file = tmp_path / "cpu"
+    if pressure is not None:
+        file.write_text(pressure)
+    monkeypatch.setattr(scheduling, "_PRESSURE", file)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    said = scheduling.busy_machine()
+    assert said.startswith("This computer is busy, which delays messages: ") == bool(expected)
+    assert expected in said

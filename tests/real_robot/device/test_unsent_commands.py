@@ -155,7 +155,7 @@ def test_the_share_of_unsent_commands_is_shown(
     assert "unsent" not in shown[0]
     assert shown[-1].startswith("RUN 24% unsent")
     report_counts(rig.state.counts, 66, NO_FOLLOWING_ERROR)
-    assert "a command was not sent, or not in time" in (out := capsys.readouterr().out)
+    assert "a command was not sent, not in time, or lost" in (out := capsys.readouterr().out)
     assert "(15.2% of the cycles)" in out
 
 

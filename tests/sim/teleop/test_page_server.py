@@ -3,6 +3,7 @@
 import http.client
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -52,6 +53,34 @@ def test_addresses_and_ports_that_do_not_exist() -> None:
             open_server(host, 0)
     with pytest.raises(ValueError, match=r"Port 8080 of 192.0.2.1 is not available.*Cannot assign"):
         open_server("192.0.2.1", 8080)
+
+
+@pytest.mark.parametrize("visited", [False, True])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTT", b"\x16\x03\x01\x00\xee\n\n", b"POST / HTTP/1.1\r\n\r\n"]
+)
+def test_a_connection_that_ends_early_is_one_line_of_the_log(
+    sent: bytes, caplog: pytest.LogCaptureFixture, *, visited: bool
+) -> None:
+    server = open_server("127.0.0.1", 0)
+    port = server.get_port()
+    try:
+        if visited:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as page:
+                assert page.status == 200
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
+                raw.sendall(sent)
+                raw.shutdown(socket.SHUT_WR)
+                while raw.recv(1024):
+                    pass
+        deadline = time.monotonic() + 5.0
+        while len(caplog.records) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(caplog.text.strip().splitlines()) == 3
+        assert all("ended before its handshake" in message for message in caplog.messages)
+    finally:
+        close_server(server)
 
 
 TOKEN = "a-token-of-32-characters-or-more"

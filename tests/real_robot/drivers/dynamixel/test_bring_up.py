@@ -6,6 +6,7 @@ wrong for the time of one packet shows.
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -527,4 +528,28 @@ def test_a_restart_at_any_packet_of_arming_moves_nothing_and_torque_goes_on_wher
                 break
         assert_sound(served, arms)
         arms.disarm()
+        arms.close()
+
+
+def test_an_adapter_that_comes_back_under_another_name_is_named_and_nothing_moves() -> None:
+    """Also where its new name is that of the other arm."""
+    with closing(Served(moves=True)) as served:
+        arms = armed(served)
+        served.watch()
+        bus = arms._pair.arms[0].bus
+        bus.lost = True
+        bus.close()
+        for port, message in (
+            ("/dev/ttyUSB7", "/dev/ttyUSB7 cannot be opened.*Check that the adapter is plugged in"),
+            (served.ports["right"], f"{served.ports['right']} .*another program"),
+        ):
+            bus.port = port
+            with pytest.raises(RobotNotReadyError, match=message):
+                arms.restore()
+            assert arms.read(time.monotonic).lost.tolist() == [True, False]
+        assert served.farthest.max() < 1e-3
+        bus.port = served.ports["left"]
+        arms.restore()
+        assert not arms.read(time.monotonic).lost.any()
+        assert served.farthest.max() < 1e-3
         arms.close()

@@ -17,6 +17,7 @@ from stringline.real_robot.emulators.fri.controller import _EPOCH_S
 from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
 from stringline.real_robot.emulators.lcm.emulated_program import VERSION, EmulatedProgram
 from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
+from stringline.real_robot.emulators.lcm.lcm_server import MOST_LAG_S
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
 from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
 from stringline.real_robot.emulators.program.metronome import Metronome
@@ -25,11 +26,15 @@ PERIOD = 0.01
 CONNECTED = 40  # Periods before the driver receives; the program's clock is synchronised by then.
 KNOWN = 200  # Periods before the delay.
 CAUGHT_UP = 80
+LONGEST_GAP_S = 0.3  # The limit of the safety filter.
 SOURCE = ("127.0.0.1", 1)
 
 
 def late_messages(
-    monkeypatch: pytest.MonkeyPatch, delay_s: float, host_s: float = 100.0
+    monkeypatch: pytest.MonkeyPatch,
+    delay_s: float,
+    host_s: float = 100.0,
+    most_lag_s: float = 0.25,
 ) -> list[bool]:
     """Returns for each message whether a command at its arrival would be too late.
 
@@ -40,7 +45,8 @@ def late_messages(
     controller = cell.controllers["arm"]
     program = EmulatedProgram(cell.controllers, LcmSettings(clock_samples=20))
     driver = DrakeProgram(["arm"], LcmLink(DEFAULT_ADDRESS), channels, period_s=PERIOD)
-    metronome, now, found = Metronome(["arm"], PERIOD, 0.0, 100.0), 100.0, []
+    metronome = Metronome(["arm"], PERIOD, 0.0, 100.0, most_lag_s)
+    now, found = 100.0, []
     monkeypatch.setattr(driver_messages, "time", SimpleNamespace(monotonic=lambda: now))
     for step in range(KNOWN + 300):
         now = metronome.next + (delay_s if step == KNOWN else 0.0)
@@ -104,3 +110,18 @@ def test_the_clocks_of_controllers_run_on_while_the_emulator_stands_still() -> N
         after = shift_s(link)
         link.close()
     assert after == pytest.approx(before, abs=0.05)
+
+
+@pytest.mark.parametrize("delay_s", [0.05, 0.1, 0.2])
+def test_an_emulator_that_was_late_is_sent_commands_soon_after(
+    monkeypatch: pytest.MonkeyPatch, delay_s: float
+) -> None:
+    """A busy machine stops it for a moment; then no command is sent until it has made up for that.
+
+    The time without commands, that of the stop included, must not be a fault.
+    """
+    late = late_messages(monkeypatch, delay_s, most_lag_s=MOST_LAG_S)
+    assert any(late)
+    # While time is made up for, periods follow at twice the rate.
+    assert delay_s + sum(late) * PERIOD / 2 < LONGEST_GAP_S
+    assert not any(late[-200:])
