@@ -13,7 +13,7 @@ from tests.docs.pages import ROOT, blocks, commands
 from stringline.datasets.data import main
 from stringline.datasets.images.image_store import ImageStore
 
-PAGES = ("images", "perception", "results")
+PAGES = ("images", "perception", "lab/perception")
 EXAMPLES = [
     (page, command.words[1:])
     for page in PAGES
