@@ -28,12 +28,15 @@ from measurement import Row, parser_of, row, write_rows
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.datasets.pointclouds.camera_check import size_of
-from stringline.real_robot.calibration.board_world import KukaBoardInHand, KukaBoardOnTable
+from stringline.real_robot.calibration.board_world import (
+    KukaBoardInHand,
+    KukaBoardOnTable,
+    SimulatedCell,
+)
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
 from stringline.real_robot.calibration.capture_set import CaptureSet
 from stringline.real_robot.calibration.hand_eye import closed_form
 from stringline.real_robot.calibration.outcome import outcome_of
-from stringline.real_robot.calibration.simulated_cell import SimulatedCell
 from stringline.real_robot.cameras.camera import Identity
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "calibration"

@@ -52,11 +52,11 @@ from window_readers import (
     zarr_reader,
 )
 
-from stringline.datasets.command.allocator import keep_freed_memory
+from stringline.datasets.command.entry_points import keep_freed_memory
 from stringline.datasets.editing.archive import archive
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
-from stringline.sim.training.window_batches import WindowBatches
+from stringline.sim.training.training_data import WindowBatches
 
 SLOW = ("zarr", "diffusion_policy", "lerobot")
 LOST_COLOUR = 16.0

@@ -58,7 +58,7 @@ from evidence_recipe import ROOT, Question
 from evidence_tasks import CAMPAIGN, tasks_cells
 from measurement import FOLDER, parser_of
 
-from stringline.sim.report.system_info import package_versions, system_info
+from stringline.sim.report.report import package_versions, system_info
 
 SUMMARY, LAB = ROOT / "docs" / "results.md", ROOT / "docs" / "lab"
 RESULTS = LAB / "results.jsonl"

@@ -13,7 +13,7 @@ from evidence_perception_studies import BUDGETS, CHOICES, INITIAL, REFERENCES, T
 from evidence_perception_tasks import FOLDER, Task
 from evidence_recipe import RUNS, Question
 
-from stringline.encoders.perception.group_variance import group_numbers
+from stringline.encoders.perception.paired_resampling import group_numbers
 
 
 @dataclass(frozen=True)

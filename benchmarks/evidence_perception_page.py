@@ -10,7 +10,7 @@ from evidence_perception_studies import REFERENCES, TASKS
 from numpy.typing import NDArray
 
 from stringline.encoders.perception.paired_resampling import Resampled, paired_difference
-from stringline.encoders.perception.run_measures import checked_measure, image_values
+from stringline.encoders.perception.run_comparison import checked_measure, image_values
 from stringline.sim.statistics.paired import holm
 
 Array = NDArray[np.float64]

@@ -33,11 +33,10 @@ from measurement import Row
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.device.scheduling import Priority, check_priority
 from stringline.real_robot.drivers.fri import enums
-from stringline.real_robot.drivers.fri.fri_command import COMMAND_ID, Command
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
-from stringline.real_robot.drivers.fri.monitoring import Monitoring
+from stringline.real_robot.drivers.fri.messages import COMMAND_ID, Command, Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.emulators.program.emulator_client import FriEmulator
 
 # The parts of 1.15 that are used here: name, and per field number, name, type (1 double, 13 uint32,
 # 14 enum as int32), label.

@@ -28,11 +28,9 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.loading.gripper_commands import gripper_places, with_commands
-from stringline.policies.action_spaces.open_close import OpenClose
-from stringline.policies.action_spaces.space import ContractActions
+from stringline.policies.action_spaces.space import ContractActions, OpenClose
 from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.tasks.task_registry import TASKS
 from stringline.sim.worlds.world_registry import make_any_expert

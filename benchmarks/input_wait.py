@@ -15,7 +15,7 @@ from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
 from stringline.policies.checkpoints.load import build_policy
-from stringline.sim.training.window_batches import WindowBatches
+from stringline.sim.training.training_data import WindowBatches
 
 
 class TimedBatches:

@@ -34,11 +34,10 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
 from stringline.policies.algorithms.keypose_policy import KeyposePolicy
 from stringline.policies.checkpoints.load import load_policy
-from stringline.policies.probes.keypose_probe import keypose_errors
+from stringline.policies.probes.probes import keypose_errors
 from stringline.sim.train import train_policy
-from stringline.sim.training.training_data import TrainingData
+from stringline.sim.training.training_data import TrainingData, tensors
 from stringline.sim.training.training_settings import TrainingSettings
-from stringline.sim.training.window_batches import tensors
 
 PLACES = ("policy/observation_encoder=places", "policy.observation_encoder.joint_dropout=0.5")
 VARIANTS: dict[str, tuple[str, ...]] = {

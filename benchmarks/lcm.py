@@ -30,11 +30,10 @@ from bridge_parts import measure_answers, run
 from measurement import Row
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.real_robot.drivers.lcm.drake_types import IIWA_COMMAND, IIWA_STATUS
+from stringline.real_robot.drivers.lcm.drake_messages import IIWA_COMMAND, IIWA_STATUS, IiwaStatus
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
-from stringline.real_robot.drivers.lcm.lcm_schema import LcmType
-from stringline.real_robot.drivers.lcm.status import IiwaStatus
-from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
+from stringline.real_robot.drivers.lcm.lcm_link import LcmType
+from stringline.real_robot.emulators.program.emulator_client import LcmEmulator
 
 JOINTS = tuple(0.1 * index for index in range(7))
 

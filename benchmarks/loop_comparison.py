@@ -10,7 +10,7 @@ from typing import Any, cast
 from tqdm import tqdm
 
 from stringline.policies.chunks.chunk import Policy
-from stringline.policies.execution.with_instruction import WithInstruction
+from stringline.policies.execution.execution import WithInstruction
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation
 from stringline.real_robot.protocol_in_the_loop.real_time_runner import (

@@ -39,7 +39,7 @@ from input_wait import measure_input_wait
 from measurement import Row, parser_of, row, write_rows
 from numpy.typing import NDArray
 
-from stringline.datasets.command.allocator import keep_freed_memory
+from stringline.datasets.command.entry_points import keep_freed_memory
 from stringline.datasets.contract.contract import ActionDimension, Array, Camera, Contract
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode

@@ -18,7 +18,7 @@ from measurement import Row, parser_of, row, write_rows
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from stringline.datasets.command.allocator import keep_freed_memory
+from stringline.datasets.command.entry_points import keep_freed_memory
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics, statistics_of

@@ -3,7 +3,7 @@
 from array import array
 from dataclasses import dataclass, field
 
-from stringline.real_robot.device.process_memory import MEBIBYTE, Growth, processor_s, resident
+from stringline.real_robot.device.process_monitor import MEBIBYTE, Growth, processor_s, resident
 
 WARM_UP, LEAST_S = 0.2, 240.0
 KINDS, JUDGED = ("rss", "pss", "private"), "private"

@@ -17,9 +17,7 @@ from functools import cache
 import numpy as np
 from measurement import parser_of, row, write_rows
 
-from stringline.sim.statistics.paired import Pairs, mcnemar
-from stringline.sim.statistics.power import seeds_needed
-from stringline.sim.statistics.sequential import decision
+from stringline.sim.statistics.paired import Pairs, decision, mcnemar, seeds_needed
 
 POWER = 0.8
 DIFFERENCES = ((0.05, 0.45), (0.05, 0.25), (0.1, 0.3), (0.15, 0.35), (0.02, 0.12))

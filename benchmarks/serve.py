@@ -33,7 +33,7 @@ from stringline.policies.checkpoints.load import load_policy
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.server import serve
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import make_environment
 
 CLIENTS = (1, 2, 4, 8)
 FLOODING = 8

@@ -63,7 +63,7 @@ from training_loop import OPTIONS, measure_loop, measure_options
 from training_phases import PHASES, Clock, Training
 from training_setting import Setting
 
-from stringline.datasets.command.allocator import keep_freed_memory
+from stringline.datasets.command.entry_points import keep_freed_memory
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.vision.vit import VisionTransformer

@@ -15,14 +15,14 @@ from torch import Tensor
 from tqdm import tqdm
 from training_setting import Setting
 
-from stringline.datasets.contract.value_checks import without_value_checks
+from stringline.datasets.contract.argument_checks import without_value_checks
 from stringline.encoders.training.adaptation import Adaptation
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.training.hardware import rounding
 from stringline.encoders.training.interfaces import Callbacks
 from stringline.encoders.training.optimisation import LossModule
+from stringline.encoders.training.settings import rounding
 from stringline.encoders.training.trainer import Trainer
-from stringline.sim.training.window_batches import WindowBatches
+from stringline.sim.training.training_data import WindowBatches
 
 WARM_UP = {"cpu": 1, "cuda": 20}
 PLAIN = (

@@ -11,7 +11,7 @@ from torch import Tensor
 from stringline.encoders.training.optimisation import MovingAverage
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.sim.training.window_batches import WindowBatches
+from stringline.sim.training.training_data import WindowBatches
 
 PHASES = ("data", "encoder", "denoiser", "backward", "optimiser")
 

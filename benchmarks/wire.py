@@ -58,10 +58,9 @@ def main() -> None:
     from emulated_deployment import deployment_settings
     from loop_comparison import LoopComparison, summary
 
-    from stringline.datasets.files.atomic import write_file
-    from stringline.datasets.files.lock import exclusive
-    from stringline.sim.evaluation.seed_runner import evaluation_seeds
-    from stringline.sim.report.system_info import package_versions, system_info
+    from stringline.datasets.files.atomic import exclusive, write_file
+    from stringline.sim.evaluation.runner import evaluation_seeds
+    from stringline.sim.report.report import package_versions, system_info
 
     given.output.mkdir(parents=True, exist_ok=True)
     with exclusive(given.output):

@@ -13,11 +13,9 @@ from stringline.datasets.contract.argument_checks import printable, settings_of
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.pointclouds.camera_check import check_cameras
-from stringline.datasets.pointclouds.clouds import find_episode, fused_cloud
-from stringline.datasets.pointclouds.open3d_library import write_ply
+from stringline.datasets.pointclouds.clouds import find_episode, fused_cloud, write_ply
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.sizes import format_size
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore, format_size
 from stringline.datasets.viewing.rerun_recording import Recorder
 
 HOW_TO_OPEN = (

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
 from stringline.encoders.positions.bases import GivensBasis
-from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.lie import LieRE
+from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, LieRE
 from stringline.encoders.positions.presets import (
     CayleyString,
     CirculantString,
@@ -33,8 +32,7 @@ from stringline.encoders.positions.presets import (
     RopeInLearnedBasis,
     RopeMixed,
 )
-from stringline.encoders.positions.rotary import NoEncoding
-from stringline.encoders.positions.tensor_product import TensorProductString
+from stringline.encoders.positions.rotary import NoEncoding, TensorProductString
 
 METRES = (0.1, 2.0)
 QUERIES = ((0.0, 0.0), (0.25, -0.2))

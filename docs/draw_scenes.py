@@ -12,8 +12,7 @@ from PIL import Image, ImageDraw
 
 from stringline.datasets.images.labelled_image import LabelledImage
 from stringline.sim.scenes.motion_clips import MotionClips, MotionSettings
-from stringline.sim.scenes.scene_images import SceneImages, SceneSettings
-from stringline.sim.scenes.viewpoints import Optics
+from stringline.sim.scenes.scene_images import Optics, SceneImages, SceneSettings
 
 FOLDER = Path(__file__).parent
 SIDE = 130

@@ -11,14 +11,17 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from stringline.datasets.command.application import run
-from stringline.datasets.command.recipe import command_recipe
+from stringline.datasets.command.configuration import command_recipe
 from stringline.datasets.images.image_store import ImageStore
-from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import PerceptionFactory
-from stringline.encoders.perception.perception_run import PerceptionSettings, run_perception
+from stringline.encoders.perception.perception_run import (
+    InitialNetwork,
+    PerceptionSettings,
+    run_perception,
+)
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.training.hardware import check_hardware
+from stringline.encoders.training.settings import check_hardware
 from stringline.encoders.training.stopping import Stopped
 from stringline.encoders.training.trainer import Trainer
 

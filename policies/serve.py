@@ -7,8 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
-from stringline.policies.checkpoints.device import checked_device
-from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
+from stringline.policies.checkpoints.load import checked_device, checkpoint_digest, load_policy
 from stringline.policies.checkpoints.training_record import (
     TrainingRecord,
     given_record,

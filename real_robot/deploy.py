@@ -7,7 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
-from stringline.real_robot.ipc.group_signals import end_as_by_ctrl_c
+from stringline.real_robot.ipc.child_process import end_as_by_ctrl_c
 
 NOT_DONE = 3
 

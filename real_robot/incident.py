@@ -11,9 +11,9 @@ from stringline.datasets.command.application import run
 from stringline.datasets.extensions.class_names import ClassName
 from stringline.datasets.extensions.trust import Trust
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.incidents.incident_reader import Incident
+from stringline.real_robot.incidents.incident_log import Incident
 from stringline.real_robot.incidents.incident_table import IncidentTable
-from stringline.real_robot.replay.dynamixel_replay import replay
+from stringline.real_robot.replay.incident_replay import replay
 from stringline.real_robot.robots.backends import robot_backend
 
 _IMAGE_PX = 128  # The images are not used.

@@ -18,13 +18,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from stringline.datasets.cameras.image_size import checked_image_size
+from stringline.datasets.cameras.resampling import checked_image_size
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.new_store import new_store
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore, new_store
 from stringline.sim.collection.collection_state import SOURCE, Collection, Outcome, Recipe
 from stringline.sim.collection.demonstration import (
     NOISES_RAD,
@@ -32,11 +31,10 @@ from stringline.sim.collection.demonstration import (
     check_looks_of_demonstrations,
     record_episode,
 )
-from stringline.sim.rollout.cluster import Cluster, LocalCluster
-from stringline.sim.rollout.dispatch import dispatch
-from stringline.sim.rollout.messages import EpisodeEnd, PlanRequest, TaskResult, WorkerReady
+from stringline.sim.rollout.cluster import Cluster, LocalCluster, dispatch
+from stringline.sim.rollout.jobs import SharedFolder, shared
 from stringline.sim.rollout.rollout import Answer
-from stringline.sim.rollout.shared_folder import SharedFolder, shared
+from stringline.sim.rollout.workers import EpisodeEnd, PlanRequest, TaskResult, WorkerReady
 from stringline.sim.rollout.world_interface import Simulation, World
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import make_any_expert, open_world

@@ -1,4 +1,7 @@
-"""The command `stringline-compare`: compares evaluations or checkpoints on the same seeds."""
+"""The command `stringline-compare`: compares evaluations or checkpoints on the same seeds.
+
+It compares runs of `stringline-perceive` as well.
+"""
 
 import json
 import logging
@@ -15,10 +18,13 @@ from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
-from stringline.datasets.files.atomic import write_file
-from stringline.datasets.files.lock import exclusive
-from stringline.datasets.files.made_folder import made_folder
-from stringline.encoders.perception.run_comparison import is_of_perception
+from stringline.datasets.files.atomic import exclusive, made_folder, write_file
+from stringline.encoders.perception.run_comparison import (
+    PerceptionRun,
+    RecipeDifference,
+    compare_runs,
+    is_of_perception,
+)
 from stringline.encoders.training.checkpoint import DESCRIPTION
 from stringline.policies.checkpoints.load import find_checkpoint
 from stringline.sim.evaluate import (
@@ -28,12 +34,13 @@ from stringline.sim.evaluate import (
     plain_settings,
 )
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, check_overrides
-from stringline.sim.evaluation.comparison import Comparison
-from stringline.sim.evaluation.perception_comparison import (
-    check_perception_options,
-    compare_perception,
+from stringline.sim.evaluation.comparison import (
+    Comparison,
+    Seeds,
+    entry_seeds,
+    until_decided,
+    with_entry_seeds,
 )
-from stringline.sim.evaluation.rounds import Seeds, entry_seeds, until_decided, with_entry_seeds
 from stringline.sim.evaluation.stored_evaluations import (
     StoredEvaluation,
     condition_name,
@@ -41,11 +48,11 @@ from stringline.sim.evaluation.stored_evaluations import (
     read_evaluation,
     requested_results,
 )
-from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
 from stringline.sim.evaluation.suite_run import run_suite
-from stringline.sim.evaluation.suites import Suite
+from stringline.sim.evaluation.suites import Suite, chosen_suite, with_suites
 from stringline.sim.report.comparison_report import comparison_report
 from stringline.sim.report.report import write_report
+from stringline.sim.statistics.paired import holm
 
 logger = logging.getLogger(__name__)
 
@@ -242,3 +249,63 @@ def _stored(
     complete = [outcome.entry for outcome in outcomes if not outcome.failure]
     stored = requested_results(name, {folder / entry.name: entry.seeds for entry in complete})
     return stored, len(complete) == len(outcomes)
+
+
+def compare_perception(
+    names: Sequence[str],
+    paths: Sequence[str],
+    baseline: str | None,
+    measure: str | None,
+    output: Path,
+) -> None:
+    """Compares runs and writes compare.json; runs of one name are trainings of one recipe."""
+    runs = [PerceptionRun.read(name, Path(path)) for name, path in zip(names, paths, strict=True)]
+    differences = compare_runs(runs, baseline, measure)
+    unit = str(runs[0].results["unit"])
+    corrected = holm([one.found.p for one in differences])
+    with made_folder(output), exclusive(output):
+        plain = [
+            one.to_dict() | {"p_holm": p} for one, p in zip(differences, corrected, strict=True)
+        ]
+        write_file(output / "compare.json", json.dumps(plain, indent=1).encode())
+        (output / "compare.html").unlink(missing_ok=True)  # Of an earlier comparison.
+    sys.stdout.write(perception_table(differences, corrected, unit))
+
+
+def perception_table(
+    differences: Sequence[RecipeDifference], corrected: Sequence[float], unit: str
+) -> str:
+    """Returns a line per difference, with corrected p values from 0.0001 on, as text."""
+    lines = []
+    for one, p in zip(differences, corrected, strict=True):
+        found = one.found
+        single = [
+            name
+            for name, count in zip((one.first, one.second), one.trainings, strict=True)
+            if count == 1
+        ]
+        lines.append(
+            f"{one.first} less {one.second}: {one.measure} {found.value:+.4f} "
+            f"[{found.low:+.4f}, {found.high:+.4f}], p {max(p, 0.0001):.2g} (Holm); "
+            f"{one.values[0]:.4f} and {one.values[1]:.4f}. {found.groups} {unit}, "
+            f"{_number(found.needed_groups)} for a verdict; {one.trainings[0]} and "
+            f"{one.trainings[1]} trainings, {_number(found.needed_seeds)} of each for a verdict."
+            + (f" One training says nothing about others of {' and '.join(single)}." * bool(single))
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _number(needed: int | None) -> str:
+    return "no number" if needed is None else f"{needed:,}"
+
+
+def check_perception_options(overrides: Sequence[str]) -> None:
+    """Refuses options of evaluations, which runs of perception do not read."""
+    read = ("runs", "names", "baseline", "measure", "output")
+    for override in overrides:
+        key = override.split("=")[0].lstrip("+~")
+        if key not in read:
+            raise ValueError(
+                f"{override} has no effect on runs of stringline-perceive; allowed: "
+                f"{', '.join(read)}."
+            )

@@ -14,23 +14,17 @@ from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
-from stringline.datasets.files.atomic import write_file
-from stringline.datasets.files.lock import exclusive
-from stringline.datasets.files.made_folder import made_folder
-from stringline.policies.checkpoints.device import CPU
-from stringline.policies.checkpoints.load import find_checkpoint, is_address
+from stringline.datasets.files.atomic import exclusive, made_folder, write_file
+from stringline.policies.checkpoints.load import CPU, find_checkpoint, is_address
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import (
     CheckpointEvaluation,
     EvaluationSettings,
     check_overrides,
 )
-from stringline.sim.evaluation.entry_outcomes import SuiteStatistics
-from stringline.sim.evaluation.results import EpisodeResult, Summary
-from stringline.sim.evaluation.suite_choices import chosen_suite, with_suites
-from stringline.sim.evaluation.suite_run import run_suite
-from stringline.sim.evaluation.suites import Suite
-from stringline.sim.evaluation.text_tables import summaries_table
+from stringline.sim.evaluation.results import EpisodeResult, Summary, summaries_table
+from stringline.sim.evaluation.suite_run import SuiteStatistics, run_suite
+from stringline.sim.evaluation.suites import Suite, chosen_suite, with_suites
 from stringline.sim.evaluation.trained_settings import (
     recorded_version,
     task_override,

@@ -15,15 +15,11 @@ from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
 from stringline.datasets.contract.argument_checks import COUNT
-from stringline.datasets.files.atomic import write_file
-from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.atomic import exclusive, write_file
 from stringline.sim.evaluate import INCOMPLETE, plain_settings
-from stringline.sim.experiments.experiment_budget import Budget
-from stringline.sim.experiments.experiment_page import experiment_report
-from stringline.sim.experiments.experiment_plan import ExperimentPlan
-from stringline.sim.experiments.experiment_record import prepare
-from stringline.sim.experiments.experiment_results import ExperimentResults
-from stringline.sim.experiments.experiment_run import run_experiment
+from stringline.sim.experiments.experiment_plan import ExperimentPlan, prepare
+from stringline.sim.experiments.experiment_results import ExperimentResults, experiment_report
+from stringline.sim.experiments.experiment_run import Budget, run_experiment
 from stringline.sim.experiments.recipes import with_recipes
 from stringline.sim.report.report import write_report
 from stringline.sim.rollout.jobs import JobCluster

@@ -14,19 +14,20 @@ from typing import Any
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from stringline.datasets.cameras.image_size import checked_image_size
+from stringline.datasets.cameras.resampling import checked_image_size
 from stringline.datasets.command.application import run
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.images.image_store import ImageWriter
-from stringline.sim.collection.stage_clips import EMPTY_IN_A_ROW, StageClips, StageSettings
-from stringline.sim.collection.stage_tally import StageTally
-from stringline.sim.scenes.catalogue import load_assets
-from stringline.sim.scenes.furniture_choice import CACHE, FurnitureChoice
+from stringline.sim.collection.stage_clips import (
+    EMPTY_IN_A_ROW,
+    StageClips,
+    StageSettings,
+    StageTally,
+)
+from stringline.sim.scenes.catalogue import CACHE, FurnitureChoice, load_assets
 from stringline.sim.scenes.motion_clips import MotionClips, MotionSettings
 from stringline.sim.scenes.rooms import ChooseAsset, seeded_asset
-from stringline.sim.scenes.scene_images import SceneImages, SceneSettings, Tally
-from stringline.sim.scenes.scene_workers import draw_rooms
-from stringline.sim.scenes.viewpoints import Optics
+from stringline.sim.scenes.scene_images import Optics, SceneImages, SceneSettings, Tally, draw_rooms
 
 logger = logging.getLogger(__name__)
 

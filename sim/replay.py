@@ -24,8 +24,8 @@ from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
+from stringline.sim.tasks.tabletop import HOME_START
 from stringline.sim.tasks.task_registry import is_user_task
-from stringline.sim.tasks.versions import HOME_START
 from stringline.sim.worlds.world_registry import is_third_party
 from stringline.sim.worlds.world_versions import TASK_VERSION
 

@@ -19,14 +19,11 @@ from stringline.policies.remote.access import ServerAccess
 from stringline.sim.collect import open_recipe_world, task_recipe
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.teleop.gamepad import Gamepad, GamepadLayout
-from stringline.sim.teleop.gamepad_control import GamepadControl
+from stringline.sim.teleop.gamepad import Gamepad, GamepadControl, GamepadLayout
 from stringline.sim.teleop.page import Page
 from stringline.sim.teleop.page_server import address_of, close_server, open_server
-from stringline.sim.teleop.rate import Rate
 from stringline.sim.teleop.steering import Speeds
-from stringline.sim.teleop.take_recorder import TakeRecorder
-from stringline.sim.teleop.teleop_session import StopConditions, TeleopSession
+from stringline.sim.teleop.teleop_session import Rate, StopConditions, TakeRecorder, TeleopSession
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_versions import world_versions
 

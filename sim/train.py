@@ -16,47 +16,58 @@ from torch import Tensor
 
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
-from stringline.datasets.command.recipe import command_recipe
+from stringline.datasets.command.configuration import command_recipe
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.training.batch_augmentation import augment_batches
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.training.hardware import check_hardware
-from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Callbacks, Probe, Validate
-from stringline.encoders.training.losses import ValidationLoss
-from stringline.encoders.training.monitor import BEST, LATEST
-from stringline.encoders.training.run_fingerprint import (
+from stringline.encoders.training.monitor import BEST, LATEST, History
+from stringline.encoders.training.settings import (
     END,
+    check_hardware,
     check_run_directory,
     is_main_process,
     process_count,
 )
 from stringline.encoders.training.stopping import Stopped, process_group
-from stringline.encoders.training.trainer import Trainer
+from stringline.encoders.training.trainer import Trainer, ValidationLoss, augment_batches
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.keypose_policy import KeyposePolicy
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.execution.execution import Execution
-from stringline.policies.probes.aim import FIRST_WINDOWS, AimProbe
-from stringline.policies.probes.grasps import first_grasp
-from stringline.policies.probes.keypose_probe import PROBED_WINDOWS, KeyposeProbe
-from stringline.policies.probes.motion import MOTION_WINDOWS, MotionProbe, Probes
+from stringline.policies.probes.probes import (
+    FIRST_WINDOWS,
+    MOTION_WINDOWS,
+    PROBED_WINDOWS,
+    AimProbe,
+    KeyposeProbe,
+    MotionProbe,
+    Probes,
+    first_grasp,
+)
 from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
-from stringline.sim.evaluation.suite_choices import suite_of_training, with_suites
-from stringline.sim.training.background_evaluation import ProcessEvaluation
-from stringline.sim.training.initialisation import Initialisation
+from stringline.sim.evaluation.suites import suite_of_training, with_suites
 from stringline.sim.training.placed_tokens import choose_coordinates, report_placed_tokens
-from stringline.sim.training.run_directory import RunCheckpoints, changed_episodes
-from stringline.sim.training.training_data import TrainingData, sources_of
-from stringline.sim.training.training_evaluation import TrainingEvaluation, training_evaluation
-from stringline.sim.training.training_settings import TrainingSettings
-from stringline.sim.training.window_batches import HeldOutBatches, tensors, training_batches
+from stringline.sim.training.training_data import (
+    HeldOutBatches,
+    RunCheckpoints,
+    TrainingData,
+    changed_episodes,
+    sources_of,
+    tensors,
+    training_batches,
+)
+from stringline.sim.training.training_evaluation import (
+    ProcessEvaluation,
+    TrainingEvaluation,
+    training_evaluation,
+)
+from stringline.sim.training.training_settings import Initialisation, TrainingSettings
 
 logger = logging.getLogger(__name__)
 DEFAULTS = TrainingSettings()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stringline.datasets.command.allocator import keep_freed_memory
+from stringline.datasets.command.entry_points import keep_freed_memory
 
 # Tests run in several processes; threads that wait for each other's processors would make each of
 # them slower.

@@ -1,21 +1,208 @@
-"""Calibrations applied to recorded data: intrinsics and camera poses per episode."""
+"""Calibrations of cameras: their file, and their application to recorded data.
+
+`stringline-deploy mode=calibrate` writes the file (`real_robot/cameras/calibration_file.py`); for
+data from elsewhere it is written by hand. docs/calibration.md describes it. Applied to recorded
+data, a calibration gives intrinsics and camera poses per episode.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stringline.datasets.cameras.calibration_file import (
-    RECORDED,
-    WORLD,
-    CalibrationFile,
-    CameraGeometry,
-    Matrix,
-)
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import Array, Contract, EpisodeArrays
+from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays
+from stringline.datasets.files.yaml_file import read_yaml
+
+Matrix = NDArray[np.float64]
+
+VERSION = 1
+WORLD = "world"
+RECORDED = "recorded"
+"""The parent of a camera whose poses are those of the data; an entry then has intrinsics only."""
+RIGID = 1e-3
+NEEDED = ("parent", "T_parent_camera", "size", "intrinsics")
+# Of the measurement; robots need them, recorded data do not.
+MEASUREMENT = ("serial", "method", "poses", "date", "residual_px", "residual_mm", "residual_deg")
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationFile:
+    """The content of a file: the entries of its cameras by name, not yet checked."""
+
+    path: Path
+    embodiment: str
+    cameras: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Reads a file.
+
+        Raises:
+            ValueError: The file cannot be read, has another version, or has no cameras.
+        """
+        found = read_yaml("The calibration file", path)
+        cameras = found.get("cameras") if isinstance(found, dict) else None
+        if (
+            not isinstance(cameras, dict)
+            or not cameras
+            or not all(isinstance(plain, dict) for plain in cameras.values())
+        ):
+            raise ValueError(
+                f"The calibration file {path} must have `cameras:` with an entry per camera."
+            )
+        if found.get("version") != VERSION:
+            raise ValueError(
+                f"The calibration file {path} has version {found.get('version')}; allowed: "
+                f"{VERSION}. Calibrate the cameras again: stringline-deploy mode=calibrate."
+            )
+        named = {str(name): plain for name, plain in cameras.items()}
+        return cls(path, str(found.get("embodiment")), named)
+
+    def check_embodiment(self, name: str, owner: str) -> None:
+        """Checks the embodiment; `owner` begins the clause about the expected name."""
+        if self.embodiment != name:
+            raise ValueError(
+                f"The calibration file {self.path} is for the embodiment {self.embodiment}; "
+                f"{owner} {name}."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class CameraGeometry:
+    """The geometry of a camera of recorded data.
+
+    Attributes:
+        parent: `world`, the base frame, the arm of whose gripper (TCP) frame it is, or `recorded`.
+        T_parent_camera: (4, 4) camera frame (x right, y down, z forward) to parent frame, metres;
+            the identity with `recorded`.
+        size: Rows and columns of the images that the intrinsics belong to.
+        intrinsics: (3, 3) in pixels of these images.
+    """
+
+    parent: str
+    T_parent_camera: Matrix
+    size: tuple[int, int]
+    intrinsics: Matrix
+
+    @classmethod
+    def of(cls, name: str, plain: Mapping[str, Any]) -> Self:
+        """Builds the geometry of a camera from an entry of the file.
+
+        Raises:
+            ValueError: A value is missing, unknown or invalid.
+        """
+        for key in plain:
+            if key not in (*NEEDED, *MEASUREMENT):
+                raise unknown_name(f"entry of the camera {name!r}", str(key), NEEDED)
+        recorded = plain.get("parent") == RECORDED
+        if recorded and "T_parent_camera" in plain:
+            raise ValueError(
+                f"The calibration of the camera {name!r} has `parent: {RECORDED}` and "
+                "T_parent_camera; allowed: one of them, since the poses are those of the data."
+            )
+        needed = [key for key in NEEDED if not (recorded and key == "T_parent_camera")]
+        if missing := [key for key in needed if not plain.get(key)]:
+            raise ValueError(f"The calibration of the camera {name!r} lacks {', '.join(missing)}.")
+        try:
+            height, width = (int(side) for side in plain["size"])
+            pose = np.array(np.eye(4) if recorded else plain["T_parent_camera"], dtype=np.float64)
+            check_rigid(pose)
+            intrinsics = _matrix(plain["intrinsics"], height, width)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"The calibration of the camera {name!r} is invalid: {str(error).rstrip('.')}."
+            ) from error
+        return cls(str(plain["parent"]), pose, (height, width), intrinsics)
+
+    def intrinsics_of(self, camera: Camera) -> NDArray[np.float32]:
+        """Returns the intrinsics (3, 3) in pixels of the images of a camera.
+
+        Images of the same aspect ratio are taken for scaled ones, and the intrinsics are scaled.
+        If an import fitted the images to another size, `camera` has the size before
+        (`FittedImages`).
+
+        Raises:
+            ValueError: The images have another aspect ratio, so that they were cropped or
+                stretched in an unknown way.
+        """
+        height, width = self.size
+        if camera.height * width != camera.width * height:
+            raise ValueError(
+                f"The calibration of the camera {camera.name!r} is for images of {height}x{width} "
+                f"(rows x columns); the data has {camera.height}x{camera.width}. Allowed: that "
+                "size, or one of the same aspect ratio, to which the intrinsics are scaled."
+            )
+        scale = np.array([camera.width / width, camera.height / height, 1.0])
+        return np.asarray(scale[:, None] * self.intrinsics, np.float32)
+
+    def arrays(self, camera: Camera, T_base_parent: Matrix | None = None) -> dict[str, Array]:
+        """Returns `intrinsics/<camera>` and `T_base_camera/<camera>` for the images of a camera.
+
+        Args:
+            camera: The camera.
+            T_base_parent: Poses (F, 4, 4) of the gripper that carries it, or the recorded ones of
+                the camera, (4, 4) or (F, 4, 4); None with `world`.
+
+        Raises:
+            ValueError: The images have another aspect ratio than those of the intrinsics.
+        """
+        pose = (
+            self.T_parent_camera if T_base_parent is None else T_base_parent @ self.T_parent_camera
+        )
+        return {
+            f"intrinsics/{camera.name}": self.intrinsics_of(camera),
+            f"T_base_camera/{camera.name}": pose.astype(np.float32),
+        }
+
+
+def check_rigid(pose: Matrix) -> None:
+    """Checks that a matrix (4, 4) is a pose: a rotation and a translation.
+
+    Raises:
+        ValueError: It is none; the message states by how much.
+    """
+    if pose.shape != (4, 4):
+        raise ValueError(f"T_parent_camera is not rigid: its shape is {pose.shape}, not (4, 4)")
+    error = float(np.abs(pose[:3, :3] @ pose[:3, :3].T - np.eye(3)).max())
+    if not error <= RIGID or not np.isfinite(pose).all():
+        raise ValueError(
+            f"T_parent_camera is not rigid: R R^T differs from the identity by {error:.3g}; "
+            f"allowed: {RIGID:g}"
+        )
+    if np.linalg.det(pose[:3, :3]) < 0 or not np.allclose(pose[3], (0, 0, 0, 1)):
+        raise ValueError(
+            "T_parent_camera is not rigid: its rotation is a reflection, or its last row is not "
+            "0 0 0 1"
+        )
+
+
+def _matrix(plain: Any, height: int, width: int) -> Matrix:
+    """Returns intrinsics (3, 3) from fx, fy, cx, cy or a matrix; checks them."""
+    given = np.array(plain, dtype=np.float64)
+    if given.shape == (4,):
+        fx, fy, cx, cy = given
+        given = np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
+    if given.shape != (3, 3):
+        raise ValueError(
+            f"intrinsics have the shape {given.shape}; allowed: fx, fy, cx, cy, or a 3x3 matrix"
+        )
+    if not np.array_equal(given[[0, 1, 2, 2, 2], [1, 0, 0, 1, 2]], (0, 0, 0, 0, 1)):
+        raise ValueError(
+            f"intrinsics are {given.tolist()}; allowed: [[fx, 0, cx], [0, fy, cy], [0, 0, 1]]"
+        )
+    fx, fy, cx, cy = given[[0, 1, 0, 1], [0, 1, 2, 2]]
+    if not (fx > 0 and fy > 0 and np.isfinite((fx, fy)).all()):
+        raise ValueError(f"the focal lengths are {fx:g} and {fy:g}; allowed: above 0")
+    if not (0 < cx < width and 0 < cy < height):
+        raise ValueError(
+            f"the principal point is ({cx:g}, {cy:g}); allowed: inside the image of {height} rows "
+            f"and {width} columns"
+        )
+    return given
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,17 +1,23 @@
-"""Resampling of images, depth and intrinsics.
+"""Resampling of images, depth and intrinsics, and images of another size.
 
 Pixel (0, 0) is the upper left one and its centre lies at (0.5, 0.5), so that a change of size
 scales pixel coordinates without a shift.
+
+A calibration belongs to the images of the camera. Stored images of the same aspect ratio may be
+scaled, or smaller ones within a black border; their size alone does not show which. So an import
+that brings images to another size keeps a record (`FittedImages`), and intrinsics can follow later.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.contract import Array
+from stringline.datasets.contract.argument_checks import Range, unknown_name
+from stringline.datasets.contract.contract import Array, Camera, Contract
 
 Floats = NDArray[np.float32]
 DepthResampling = Literal["nearest_valid", "valid_mean", "nearest"]
@@ -146,3 +152,203 @@ def resample_nearest(images: Array, height: int, width: int) -> Array:
 def _nearest(new: int, old: int) -> NDArray[np.int64]:
     """Returns (new,): the old pixel at the centre of each new one."""
     return ((np.arange(new) + 0.5) * (old / new)).astype(np.int64)
+
+
+Fit = Literal["resize", "pad", "crop"]
+
+
+def checked_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
+    """Returns rows and columns of images, given one number for both, or two.
+
+    Raises:
+        ValueError: There are more than two numbers, or they are not whole.
+    """
+    sides = [image_size] * 2 if isinstance(image_size, int | float) else list(image_size)
+    if len(sides) != 2 or not all(side in Range(whole=True) for side in sides):
+        raise ValueError(
+            f"image_size is {image_size!r}; allowed: a whole number, or two for rows and columns."
+        )
+    return sides[0], sides[1]
+
+
+@dataclass(frozen=True)
+class ImageSize:
+    """A size of images, and the way to it; no way enlarges an image.
+
+    Attributes:
+        height: Rows.
+        width: Columns.
+        fit: `resize` scales rows and columns to the size, also by different factors. `pad` scales
+            a larger image until it fits in, and surrounds it by black pixels without depth. `crop`
+            scales it until it covers the size, and takes the centre.
+    """
+
+    height: int
+    width: int
+    fit: Fit
+
+    @classmethod
+    def of(cls, image_size: int | Sequence[int] | None, fit: str | None) -> Self | None:
+        """Reads the options of an import; None without a size.
+
+        Raises:
+            ValueError: A number or the way is not allowed, or one of them is missing.
+        """
+        if image_size is None:
+            if fit is not None:
+                raise ValueError(f"image_fit={fit} needs image_size=[ROWS,COLUMNS].")
+            return None
+        height, width = checked_image_size(image_size)
+        if height < 1 or width < 1:
+            raise ValueError(f"image_size is {height}x{width}; allowed: positive numbers.")
+        for known in get_args(Fit):
+            if fit == known:
+                return cls(height, width, known)
+        if fit is None:
+            ways = ", ".join(get_args(Fit))
+            raise ValueError(f"image_size needs the way to it, image_fit; allowed: {ways}.")
+        raise unknown_name("image_fit", fit, get_args(Fit))
+
+    def camera(self, camera: Camera) -> Camera:
+        """Returns a camera with images of this size.
+
+        Raises:
+            ValueError: Its images would have to be enlarged.
+        """
+        smaller = camera.height < self.height or camera.width < self.width
+        if smaller and self.fit != "pad":
+            raise ValueError(
+                f"Camera {camera.name!r} has images of {camera.height}x{camera.width}; image_fit="
+                f"{self.fit} does not enlarge them to {self.height}x{self.width}. Allowed: at most "
+                "the recorded size, or image_fit=pad."
+            )
+        return replace(camera, height=self.height, width=self.width)
+
+    def colour(self, image: Array) -> NDArray[np.uint8]:
+        """Returns an image (height, width, 3) from one (H, W, 3) uint8."""
+        scaled = self._scaled(*image.shape[:2])
+        small = resample_colour(image[None], *scaled)[0] if scaled != image.shape[:2] else image
+        return np.asarray(self._framed(small), np.uint8)
+
+    def depth(self, image: Array) -> NDArray[np.uint16]:
+        """Returns depth (height, width) from one (H, W) uint16, by `nearest_valid`."""
+        scaled = self._scaled(*image.shape)
+        small = resample_depth(image[None], *scaled)[0] if scaled != image.shape else image
+        return np.asarray(self._framed(small), np.uint16)
+
+    def intrinsics(self, intrinsics: Array, camera: Camera) -> NDArray[np.float32]:
+        """Returns the intrinsics (3, 3) for this size from those of a camera's images."""
+        old = camera.height, camera.width
+        scaled = self._scaled(*old)
+        found = resample_intrinsics(intrinsics, old, scaled)
+        top, left = self._offset(*scaled)
+        found[:2, 2] += (left, top)
+        return found
+
+    def _scaled(self, height: int, width: int) -> tuple[int, int]:
+        """Returns the size to which an image is scaled before it is padded or cropped."""
+        if self.fit == "resize":
+            return self.height, self.width
+        ratios = self.height / height, self.width / width
+        scale = min(1.0, *ratios) if self.fit == "pad" else max(ratios)
+        return max(1, round(scale * height)), max(1, round(scale * width))
+
+    def _offset(self, height: int, width: int) -> tuple[int, int]:
+        """Returns the first row and column of a scaled image; negative ones are cropped."""
+        return (self.height - height) // 2, (self.width - width) // 2
+
+    def _framed(self, image: Array) -> Array:
+        """Returns the centre of a scaled image, or the image within zeros."""
+        height, width = image.shape[:2]
+        top, left = self._offset(height, width)
+        if top < 0 or left < 0:
+            return image[-top : self.height - top, -left : self.width - left]
+        framed = np.zeros((self.height, self.width, *image.shape[2:]), image.dtype)
+        framed[top : top + height, left : left + width] = image
+        return framed
+
+
+FITTED = "fitted_images"
+"""Attribute `extra` of an episode with fitted images: size before and after, and fit, by camera."""
+
+
+@dataclass(frozen=True)
+class FittedImages:
+    """What an import did to the images of a camera.
+
+    Attributes:
+        before: Rows and columns of the recorded images.
+        size: The size that the import stored, and the way to it.
+    """
+
+    before: tuple[int, int]
+    size: ImageSize
+
+    @classmethod
+    def of(cls, name: str, plain: Any) -> Self:
+        """Reads the record of a camera.
+
+        Raises:
+            ValueError: The record is damaged.
+        """
+        try:
+            before = checked_image_size(plain["from"])
+            size = ImageSize.of(plain["to"], plain["fit"])
+            if size is None or min(before) < 1:
+                raise ValueError("a size is missing or not positive")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{FITTED} of the camera {name!r} is {plain!r}; allowed: from and to, each with "
+                "rows and columns, and fit."
+            ) from error
+        return cls(before, size)
+
+    def camera(self, camera: Camera) -> Camera:
+        """Returns the camera with the size of its recorded images."""
+        height, width = self.before
+        return replace(camera, height=height, width=width)
+
+    def intrinsics(self, intrinsics: Array, camera: Camera) -> NDArray[np.float32]:
+        """Returns the intrinsics (3, 3) of the stored images from those of the recorded ones.
+
+        Stored images that differ from the size of the import are of a training copy, which scales.
+        """
+        fitted = self.size.intrinsics(intrinsics, self.camera(camera))
+        stored = camera.height, camera.width
+        return resample_intrinsics(fitted, (self.size.height, self.size.width), stored)
+
+
+def fit_record(contract: Contract, size: ImageSize) -> dict[str, Any]:
+    """Returns the attribute `extra` of an episode whose images are fitted to a size.
+
+    `contract` is that before.
+    """
+    to = [size.height, size.width]
+    return {
+        FITTED: {
+            camera.name: {"from": [camera.height, camera.width], "to": to, "fit": size.fit}
+            for camera in contract.cameras
+        }
+    }
+
+
+def fitted_images(extra: Mapping[str, Any]) -> dict[str, FittedImages]:
+    """Reads the record of an episode by the name of the camera; empty without a record.
+
+    Raises:
+        ValueError: The record is damaged.
+    """
+    plain = extra.get(FITTED, {})
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"{FITTED} is {plain!r}; allowed: an entry per camera.")
+    return {name: FittedImages.of(name, entry) for name, entry in plain.items()}
+
+
+def recorded_contract(contract: Contract, fitted: Mapping[str, FittedImages]) -> Contract:
+    """Returns a contract with the sizes of the recorded images, to which calibrations belong."""
+    return contract.with_cameras(
+        *(
+            fitted[camera.name].camera(camera) if camera.name in fitted else camera
+            for camera in contract.cameras
+        )
+    )

@@ -19,13 +19,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 import stringline
 from stringline.datasets.command.class_choices import class_choices
-from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.command.consent import OPTION, consented
+from stringline.datasets.command.configuration import Configuration, plain_options
 from stringline.datasets.command.help_text import help_text
-from stringline.datasets.command.plain_options import plain_options
 from stringline.datasets.command.user_errors import explain
 from stringline.datasets.contract.argument_checks import printable
-from stringline.datasets.extensions.trust import ENVIRONMENT
+from stringline.datasets.extensions.trust import ENVIRONMENT, OPTION, consented
 
 Task = Callable[[DictConfig], object]
 Complete = Callable[[Sequence[str]], Sequence[str]]

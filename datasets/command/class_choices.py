@@ -14,8 +14,12 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 
-from stringline.datasets.extensions.class_names import ClassName, import_class, is_class_name
-from stringline.datasets.extensions.installed_classes import installed_classes
+from stringline.datasets.extensions.class_names import (
+    ClassName,
+    import_class,
+    installed_classes,
+    is_class_name,
+)
 
 Node = dict[str, Any]
 

@@ -1,24 +1,152 @@
-"""The configuration of a command: its choices and options, their checks, and the `--help` text."""
+"""The configuration of a command: its files, choices and options, their comments and their checks.
+
+The comments of configuration files are the descriptions in `--help`. An option has the kind of its
+default: number, truth value, list or word. Hydra takes `task=NAME` for a choice wherever the folder
+`configs/task` exists, so options with the name of a group that another command has are set after
+the composition (`plain_options`). The recipe of a command is its choices and options as plain data,
+to store beside its results.
+"""
 
 import difflib
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from stringline.datasets.command.option_comments import Keys, opening_comment
-from stringline.datasets.command.option_kinds import check_kind, words_of
 from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.files.yaml_file import read_yaml
+
+Keys = tuple[str, ...]
+
+
+def opening_comment(file: Path) -> str:
+    """Returns the comment at the top of a YAML file, without Hydra's `@package` line."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return "\n".join(
+        line.removeprefix("#").removeprefix(" ")
+        for line in takewhile(lambda line: line.startswith("#"), lines)
+        if not line.startswith("# @package")
+    )
+
+
+def option_comments(file: Path) -> dict[Keys, str]:
+    """Returns the comment behind each option of a YAML file by the option's keys.
+
+    A comment describes the option of its line. Comments in lines of their own are not included. An
+    item of a list has its index as key.
+    """
+    text = file.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    return {
+        keys: comment
+        for keys, line, column in _options(root)
+        if (comment := _comment(lines[line], column))
+    }
+
+
+def _options(
+    node: yaml.Node | None, above: Keys = (), line_above: int = -1
+) -> Iterator[tuple[Keys, int, int]]:
+    """Yields keys, line, and the column where the value or the key ends in this line.
+
+    Of the options in one line, such as those of {a: 1, b: 2}, the first one has the comment.
+    """
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            yield from _options(item, (*above, str(number)), line_above)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key, value in node.value:
+        keys = (*above, str(key.value))
+        line = key.start_mark.line
+        on_line = value.end_mark.line == line
+        if line != line_above:
+            yield keys, line, (value if on_line else key).end_mark.column
+        line_above = line
+        yield from _options(value, keys, line)
+
+
+def _comment(line: str, column: int) -> str:
+    return line[column:].partition(" #")[2].strip()
+
+
+WORDS_TOO = ("exclude", "execution.delay_s", "held_out", "leave", "trust")
+"""Options with a number or a list as default that also take words; their commands check them."""
+
+
+def words_of(overrides: Sequence[str]) -> dict[str, object]:
+    """Returns the words, truth values and NaN of a command line by option, sweeps excluded."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except OverrideParseException:
+        return {}
+    plain = [
+        one
+        for one in parsed
+        if not (one.is_delete() or one.is_add() or one.is_force_add() or one.is_sweep_override())
+    ]
+    values = {one.key_or_group: one.value() for one in plain}
+    return {
+        key: value
+        for key, value in values.items()
+        if key not in WORDS_TOO and (_is_word(value) or isinstance(value, bool) or _is_nan(value))
+    }
+
+
+def check_kind(key: str, value: object, default: object) -> None:
+    """Checks that the value of an option has the kind of its default.
+
+    Raises:
+        ValueError: It has another kind.
+    """
+    if allowed := _allowed(default, value):
+        raise ValueError(
+            f"The option {key!r} is {_as_typed(value)}; allowed: {allowed}. The default is "
+            f"{_as_typed(default)}."
+        )
+
+
+def _as_typed(value: object) -> str:
+    """Returns a value as on a command line, words in quotation marks."""
+    if isinstance(value, ListConfig):
+        return f"[{','.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _is_word(value: object) -> bool:
+    # An interpolation has the kind of the option that it refers to.
+    return isinstance(value, str) and "${" not in value
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _allowed(default: object, value: object) -> str:
+    """Returns the kind of value that the default demands; empty if the value has this kind."""
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "true and false"
+    if isinstance(default, ListConfig):
+        return f"lists, such as [{value}]"
+    return "numbers" if isinstance(default, (int, float)) else ""
+
 
 Result = TypeVar("Result")
 _REFERENCE = re.compile(r"\$\{([a-z_][\w.]*)\}")
@@ -362,3 +490,71 @@ def _below(plain: object, name: str) -> object:
 def _overlap(key: str, other: str) -> bool:
     """Returns whether two options are the same, or one contains the other."""
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+
+
+def plain_options(
+    folder: Path, name: str, overrides: Sequence[str]
+) -> tuple[list[str], dict[str, object]]:
+    """Divides overrides into those for Hydra, and values of options that Hydra takes for choices.
+
+    Args:
+        folder: Folder of the configuration files.
+        name: The primary configuration, without `.yaml`.
+        overrides: The `key=value` arguments.
+
+    Raises:
+        ValueError: The value of such an option is a list of values for a sweep.
+    """
+    options: dict[str, object] = {}
+    rest = []
+    own: set[str] | None = None
+    for override in overrides:
+        key = override.partition("=")[0]
+        if (folder / key).is_dir():
+            own = _own_options(folder / f"{name}.yaml") if own is None else own
+        if own is not None and key in own and (folder / key).is_dir():
+            options[key] = _value(override)
+        else:
+            rest.append(override)
+    return rest, options
+
+
+def _own_options(path: Path) -> set[str]:
+    """Returns the options of a primary configuration that are not choices of a group."""
+    plain = read_yaml("The configuration", path)
+    entries = [entry for entry in plain.get("defaults", []) if isinstance(entry, Mapping)]
+    groups = {str(key).split()[-1].lstrip("/").partition("@")[0] for e in entries for key in e}
+    return {
+        key
+        for key, value in plain.items()
+        if key != "defaults" and key not in groups and not isinstance(value, Mapping)
+    }
+
+
+def _value(override: str) -> object:
+    parsed = OverridesParser.create().parse_override(override)
+    if parsed.is_sweep_override():
+        raise ValueError(
+            f"{override} is several values; allowed: one. Quote a value that contains a comma: "
+            f"\"{parsed.key_or_group}='a, b'\"."
+        )
+    return parsed.value()
+
+
+PLACES = ("output", "dataset.path")
+"""Options that name a place on a disk, on which no result depends."""
+
+
+def command_recipe() -> dict[str, Any]:
+    """Returns `choices`, the choice of each group, and `options`, as given on the command line.
+
+    It is called within the task of a command, see `run`.
+    """
+    hydra = HydraConfig.get()
+    choices = {
+        str(group): name
+        for group, name in hydra.runtime.choices.items()
+        if name is not None and not str(group).startswith("hydra/")
+    }
+    given = [option for option in hydra.overrides.task if option.partition("=")[0] not in PLACES]
+    return {"choices": choices, "options": [str(option) for option in given]}

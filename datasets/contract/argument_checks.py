@@ -1,8 +1,13 @@
-"""Checks of arguments: unknown names with the nearest valid ones, and ranges of numbers."""
+"""Checks of arguments: unknown names with the nearest valid ones, and ranges of numbers.
+
+Checks of the values of tensors can be switched off, since they make a training on a GPU wait.
+"""
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -130,3 +135,25 @@ WHOLE = Range(least=0, whole=True)
 COUNT = Range(least=1, whole=True)
 PORTS = Range(least=0, most=65535, whole=True)
 """Ports of a server; 0 takes any free port."""
+
+
+_SKIPPED = ContextVar("value checks are skipped", default=False)
+
+
+@contextmanager
+def without_value_checks() -> Iterator[None]:
+    """Skips checks of values in this thread, for a block; shapes and types are checked.
+
+    To check a value the host waits for the device. Windows of a store were checked when they were
+    written, and a value that is not finite ends a training by its loss.
+    """
+    token = _SKIPPED.set(True)
+    try:
+        yield
+    finally:
+        _SKIPPED.reset(token)
+
+
+def value_checks_are_skipped() -> bool:
+    """Returns whether checks of values are skipped in this thread."""
+    return _SKIPPED.get()

@@ -16,11 +16,11 @@ from stringline.datasets.embodiments.embodiment import (
     CapsuleMount,
     Chain,
     Embodiment,
+    FingerTravel,
     JointSpec,
     Link,
     Vector,
 )
-from stringline.datasets.embodiments.fingers import FingerTravel
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 
 ARMS = ("left", "right")

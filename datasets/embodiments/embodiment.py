@@ -1,7 +1,8 @@
 """Embodiments: arms as chains of hinges, grippers, cameras, and capsules that enclose the links.
 
 Units are metres and radians in the base frame of the embodiment; the position of a gripper is its
-opening from 0 (closed) to 1 (open).
+opening from 0 (closed) to 1 (open). `FingerTravel` converts between the travel of the fingers, the
+gap of the pads and the opening.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,41 @@ from numpy.typing import ArrayLike, NDArray
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
 from stringline.datasets.embodiments.transforms import Matrix, rotation_about
+
+
+@dataclass(frozen=True)
+class FingerTravel:
+    """The range of a finger; the opening is linear in the travel, and so in the gap.
+
+    Attributes:
+        closed: Travel of one finger in metres at opening 0, where the pads meet.
+        opened: Travel of one finger in metres at opening 1.
+    """
+
+    closed: float
+    opened: float
+
+    def travel(self, opening: ArrayLike) -> NDArray[np.float64]:
+        """Returns the travel (...) of one finger in metres at openings (...)."""
+        return np.asarray(
+            self.closed + (self.opened - self.closed) * np.asarray(opening, dtype=np.float64)
+        )
+
+    def opening(self, travel: ArrayLike) -> NDArray[np.float64]:
+        """Returns openings (...) at the travel (...) of one finger in metres."""
+        return np.asarray(
+            (np.asarray(travel, dtype=np.float64) - self.closed) / (self.opened - self.closed)
+        )
+
+    def gap(self, opening: ArrayLike) -> NDArray[np.float64]:
+        """Returns the gap between the pads (...) in metres at openings (...)."""
+        return 2 * (self.travel(opening) - self.closed)
+
+    @property
+    def openings_per_metre(self) -> float:
+        """Change of the opening per metre of travel of one finger."""
+        return float(self.opening(1.0) - self.opening(0.0))
+
 
 Vector = NDArray[np.float64]
 """A one-dimensional array of float64."""

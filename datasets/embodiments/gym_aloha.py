@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import CameraMount
-from stringline.datasets.embodiments.fingers import FingerTravel
+from stringline.datasets.embodiments.embodiment import CameraMount, FingerTravel
 from stringline.datasets.embodiments.transforms import Matrix, looking_at, pose
 
 T_BASE_WORLD = pose((0.0, -0.5, 0.0))  # From gym-aloha's own frame.

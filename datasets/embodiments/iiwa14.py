@@ -15,11 +15,11 @@ from stringline.datasets.embodiments.embodiment import (
     CapsuleMount,
     Chain,
     Embodiment,
+    FingerTravel,
     JointSpec,
     Link,
     Vector,
 )
-from stringline.datasets.embodiments.fingers import FingerTravel
 from stringline.datasets.embodiments.transforms import Matrix, looking_at, pose, rotation_about
 
 X, Y, Z = np.eye(3)

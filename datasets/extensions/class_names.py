@@ -1,8 +1,14 @@
-"""Names of classes outside this package, `module:Class`, and their import."""
+"""Names of classes outside this package, `module:Class`, and their import.
+
+Installed packages give their classes short names by entry points.
+"""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module, util
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Self
 
@@ -132,3 +138,16 @@ def _module(name: ClassName) -> ModuleType:
 def _is_part(part: str) -> bool:
     # ASCII, because letters of other alphabets look alike in a message about trust.
     return part.isidentifier() and part.isascii() and not part.startswith("__")
+
+
+@cache
+def installed_classes(kind: str) -> Mapping[str, str]:
+    """Returns the names of the entry points `stringline.<kind>` and their `module:Class`.
+
+    No package is imported. If two packages have the same name, that of the package installed later
+    on Python's path is not reachable by it.
+    """
+    found: dict[str, str] = {}
+    for entry in entry_points(group=f"stringline.{kind}"):
+        found.setdefault(entry.name, f"{entry.module}:{entry.attr}")
+    return found

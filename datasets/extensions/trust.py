@@ -3,14 +3,18 @@
 The user consents to a package once, by `trust=PACKAGE` on a command line. The consent is kept in a
 file, and commands pass it on to their processes in an environment variable. The unit is the
 top-level package or module: consent to `a` does not include `ab`.
+
+A class that the user names, on the command line or in a YAML file of their own, is trusted for this
+command. Packages in `trust=` are trusted from then on. A checkpoint adds nothing to either.
 """
 
 import logging
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,9 +23,9 @@ from stringline.datasets.extensions.class_names import (
     check_installed,
     check_package,
     import_class,
+    is_class_name,
 )
-from stringline.datasets.files.atomic import write_file
-from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.atomic import exclusive, write_file
 from stringline.datasets.files.yaml_file import read_yaml
 
 logger = logging.getLogger(__name__)
@@ -157,3 +161,50 @@ def _up_from(file: Path) -> list[Path]:
     above = [file, *file.parents]
     home = Path.home().resolve()
     return above[: above.index(home) + 1] if home in above else above
+
+
+OPTION = "trust"
+
+
+def consented(settings: Mapping[str, Any]) -> str:
+    """Keeps the packages of the option `trust`, and returns all that the command may run.
+
+    Args:
+        settings: The composed configuration as plain data.
+
+    Returns:
+        The value of the environment variable `stringline.datasets.extensions.trust.ENVIRONMENT`.
+
+    Raises:
+        ValueError: A package or class has an invalid name or is not installed, or the file of
+            trusted packages cannot be changed.
+    """
+    remember(named_packages(settings.get(OPTION)))
+    named = {ClassName.parse(target).package for target in _targets(settings)}
+    return ",".join(sorted(named | passed_on() | set(named_packages(settings.get(OPTION)))))
+
+
+def named_packages(option: object) -> tuple[str, ...]:
+    """Returns the packages in a value of the option `trust`: none, one name, or a list."""
+    if isinstance(option, Sequence) and not isinstance(option, str):
+        return tuple(str(package) for package in option)
+    return () if option is None else (str(option),)
+
+
+def packages_of(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Returns the packages in `trust=` of a command line that is not parsed yet."""
+    values = [text[len(OPTION) + 1 :] for text in arguments if text.startswith(f"{OPTION}=")]
+    return tuple(name.strip() for value in values for name in value.strip("[]").split(",") if name)
+
+
+def _targets(node: object) -> Iterator[str]:
+    """Yields the classes of other packages that plain data names as `_target_`."""
+    if isinstance(node, Mapping):
+        target = node.get("_target_")
+        if isinstance(target, str) and is_class_name(target):
+            yield target
+        for value in node.values():
+            yield from _targets(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _targets(value)

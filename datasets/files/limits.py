@@ -1,8 +1,11 @@
 """Limits of files that come from elsewhere, checked before anything is decoded.
 
 A few bytes of a compressed or sparse file may stand for many gigabytes. Each limit is several times
-above what recordings of robots have.
+above what recordings of robots have. The decoded size of a frame of zstd is in its header; a member
+of a zip file is read up to a limit.
 """
+
+import zipfile
 
 MOST_METADATA_BYTES = 16 * 2**20
 """A JSON document: parsed, it needs up to 25 times its size. `info.json` of LeRobot's largest sets
@@ -50,3 +53,50 @@ MOST_ANNOTATION_BYTES = 128 * 2**20
 
 MOST_SERIES = 1024
 """Further series of an episode: sets of many robots have some dozens."""
+
+
+_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def zstd_size(data: bytes) -> int:
+    """Returns the decoded size in the header of a frame (RFC 8878, 3.1.1.1).
+
+    A decoder allocates it before it finds that the frame has less.
+
+    Raises:
+        ValueError: The data is not a frame, or its header does not contain the size.
+    """
+    if data[:4] != _MAGIC or len(data) < 5:
+        raise ValueError("a chunk is not a frame of zstd")
+    flag = data[4] >> 6
+    single = data[4] >> 5 & 1
+    dictionary = data[4] & 3
+    width = (1 if single else 0, 2, 4, 8)[flag]
+    start = 5 + (not single) + (0, 1, 2, 4)[dictionary]
+    if not width:
+        raise ValueError("the header of a chunk does not contain its decoded size")
+    return int.from_bytes(data[start : start + width], "little") + (256 if width == 2 else 0)
+
+
+# The module decodes the other methods without a bound.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """Returns a member with at most `most` bytes.
+
+    Raises:
+        KeyError: It does not exist.
+        ValueError: It is larger, or compressed by another method than deflate.
+        BadZipFile: It is damaged.
+    """
+    info = archive.getinfo(name)
+    if info.compress_type not in _METHODS:
+        raise ValueError(
+            f"{name} is compressed by method {info.compress_type}; allowed: none or deflate."
+        )
+    with archive.open(info) as member:
+        data = member.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"{name} has more than the allowed {most} bytes.")
+    return data

@@ -1,35 +1,157 @@
-"""Reader of ACT's HDF5: one file per episode, with raw or JPEG images.
+"""Reader and writer of ACT's HDF5: one file per episode, with raw or JPEG images.
 
-Layout (Zhao et al., 2023, and its successors): `observations/qpos`, `observations/qvel`, `action`
-(T, 14), and for each camera `observations/images/<camera>`, either (T, H, W, 3) uint8 or JPEG, one
-padded row (T, N) uint8 or one string of bytes per frame. Recorders of RGB-D cameras, such as that
-of Cobot Magic, add `observations/images_depth/<camera>` (T, H, W).
+Layout (Zhao et al., 2023, and its successors): `observations/qpos`, `observations/qvel`,
+`action` (T, 14), and for each camera `observations/images/<camera>`, either (T, H, W, 3) uint8
+or JPEG, one padded row (T, N) uint8 or one string of bytes per frame. Recorders of RGB-D
+cameras, such as that of Cobot Magic, add `observations/images_depth/<camera>` (T, H, W).
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.contract import Array
-from stringline.datasets.formats import hdf5
-from stringline.datasets.formats.act_cameras import DEPTHS, IMAGES, act_cameras, act_images
-from stringline.datasets.formats.checks import equal_lengths, numbered, numbers
-from stringline.datasets.formats.confinement import inside
-from stringline.datasets.formats.depth_series import DepthOptions
-from stringline.datasets.formats.extra_series import IMAGES as UNUSED_IMAGES
+from stringline.datasets.contract.contract import SERIES, Array, Camera
+from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.formats import exporting, hdf5
+from stringline.datasets.formats.checks import equal_lengths, image, inside, numbered, numbers
 from stringline.datasets.formats.foreign import (
+    UNUSED_IMAGES,
+    ForeignDataError,
     ForeignEpisode,
+    Frames,
+    LeftOut,
     Reference,
     camera_times,
+    chosen_cameras,
     last_number,
 )
-from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
+from stringline.datasets.formats.image_codecs import (
+    UNIT_M,
+    DepthOptions,
+    check_pixels,
+    decoded,
+    depth_counts,
+    jpeg,
+    stored_unit,
+)
+from stringline.datasets.formats.libraries import optional_library
+from stringline.datasets.formats.vector_layout import AlohaLayout, VectorLayout, joint_arrays
+from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.store.store import EpisodeStore
 
-SERIES = ("action", "observations/qpos", "observations/qvel")
+IMAGES = "observations/images"
+DEPTHS = "observations/images_depth"
+COLOURS = 3
+
+
+@dataclass(frozen=True)
+class ActCamera:
+    """A camera of the contract and its data sets; `depth` is None without depth.
+
+    `unit_m` are the metres per stored number of depth.
+    """
+
+    camera: Camera
+    colour: str
+    depth: str | None = None
+    unit_m: float = UNIT_M
+
+    @property
+    def keys(self) -> list[str]:
+        """The data sets."""
+        return [self.colour, *([self.depth] if self.depth else [])]
+
+
+def act_cameras(
+    file: Any, chosen: Mapping[str, str] | None, options: DepthOptions
+) -> list[ActCamera]:
+    """Returns the cameras of an open file: all, or the `chosen` ones with their new names.
+
+    Raises:
+        ForeignDataError: A data set has no images, or depth belongs to no camera.
+        ValueError: The unit of the depth is not given.
+    """
+    colours, depths = (hdf5.members(file, group) for group in (IMAGES, DEPTHS))
+    try:
+        paired = options.paired(colours, depths)
+    except ValueError as error:  # Of this file; the next one may have all cameras.
+        raise ForeignDataError(str(error)) from None
+    return [
+        _camera(file, name, new, paired.get(name), options)
+        for name, new in chosen_cameras(chosen, colours).items()
+    ]
+
+
+def act_images(path: Path, cameras: Sequence[ActCamera], *, swap: bool) -> dict[str, Frames]:
+    """Returns functions that yield the frames of each camera by key; `swap` red and blue."""
+    found: dict[str, Frames] = {}
+    for entry in cameras:
+        found[f"rgb/{entry.camera.name}"] = partial(_colours, path, entry, swap=swap)
+        if entry.depth is not None:
+            found[f"depth/{entry.camera.name}"] = partial(_depths, path, entry, entry.depth)
+    return found
+
+
+def _camera(file: Any, name: str, new: str, depth: str | None, options: DepthOptions) -> ActCamera:
+    colour = f"{IMAGES}/{name}"
+    first = _first(file, colour)
+    if first.ndim != 3 or first.shape[2] != COLOURS:
+        raise ForeignDataError(
+            f"{colour} has frames of shape {first.shape}; allowed: (H, W, 3), or JPEG."
+        )
+    height, width = first.shape[:2]
+    check_pixels(colour, width, height)
+    if depth is None:
+        return ActCamera(Camera(new, height, width, has_geometry=False), colour)
+    key = f"{DEPTHS}/{depth}"
+    behind = _first(file, key)
+    if behind.shape[:2] != (height, width):
+        raise ForeignDataError(
+            f"{key} has frames of shape {behind.shape}, {colour} of {first.shape}; allowed: depth "
+            "that is aligned with the colours."
+        )
+    unit = options.unit_of(key, None)
+    stored = stored_unit(behind.dtype, unit)
+    camera = Camera(new, height, width, options.checked_source, stored, has_geometry=False)
+    return ActCamera(camera, colour, key, unit)
+
+
+def _first(file: Any, key: str) -> Array:
+    """Returns the first frame of a data set."""
+    rows = hdf5.rows(hdf5.dataset(file, key), key, 0, 1)
+    if not len(rows):
+        raise ForeignDataError(f"{key} has no frames.")
+    return _decoded(key, 0, rows[0])
+
+
+def _colours(path: Path, entry: ActCamera, *, swap: bool) -> Iterator[Array]:
+    camera = entry.camera
+    for frame, row in hdf5.each_row(path, entry.colour):
+        found = _decoded(entry.colour, frame, row)
+        found = image(entry.colour, frame, found, camera.height, camera.width)
+        yield found[..., ::-1] if swap else found
+
+
+def _depths(path: Path, entry: ActCamera, key: str) -> Iterator[Array]:
+    camera = entry.camera
+    size = camera.height, camera.width
+    for frame, row in hdf5.each_row(path, key):
+        found = _decoded(key, frame, row)
+        yield depth_counts((key, frame), found, size, entry.unit_m, camera.depth_unit_m)
+
+
+def _decoded(key: str, frame: int, row: Any) -> Array:
+    """Returns the image of a raw or encoded row."""
+    found = np.frombuffer(row, np.uint8) if isinstance(row, bytes) else np.asarray(row)
+    return decoded(key, frame, found.tobytes()) if found.ndim == 1 else found
+
+
+VECTORS = ("action", "observations/qpos", "observations/qvel")
 LENGTHS = "compress_len"  # Lengths of padded JPEG images, which have no meaning after decoding.
 INSTRUCTION_KEYS = ("instruction", "language_instruction", "language_raw")
 
@@ -126,7 +248,7 @@ class ActHdf5Reader:
         file: Any, images: Sequence[str], steps: int
     ) -> tuple[dict[str, Array], dict[str, str]]:
         """Returns further series, and what is left out, images of other cameras among it."""
-        used = {*SERIES, *INSTRUCTION_KEYS, *images}
+        used = {*VECTORS, *INSTRUCTION_KEYS, *images}
         known = [key for key in hdf5.keys(file) if key.startswith(LENGTHS)]
         others = {
             key: UNUSED_IMAGES
@@ -157,3 +279,133 @@ def _columns(key: str, series: Array) -> list[str]:
 
 def _by_numbers(path: Path) -> tuple[list[int], str]:
     return [int(digits) for digits in re.findall(r"\d+", path.stem)], path.name
+
+
+RESERVED = ("action", "observations/qpos", "observations/qvel", "observations/images", "compress")
+# An import computes the poses of the grippers from the joints.
+HELD = ("rgb", "action", "joints/position", "joints/velocity", "T_base_gripper", "instruction")
+
+
+class ActHdf5Writer:
+    """Writes ACT's HDF5 of ALOHA, without depth, geometry and times.
+
+    Velocities that are not in the store are differences of positions. Further series get the names
+    that they had, and `instruction` is an attribute of the file.
+    """
+
+    def __init__(
+        self,
+        *,
+        state_gripper: str | Mapping[str, float] | None = None,
+        action_gripper: str | Mapping[str, float] | None = None,
+        cameras: Mapping[str, str] | None = None,
+        jpeg_quality: int | None = None,
+    ) -> None:
+        """Sets the options of the export.
+
+        Args:
+            state_gripper: Gripper convention of the states, a name of `GRIPPER_CONVENTIONS` or its
+                ends.
+            action_gripper: Gripper convention of the actions.
+            cameras: Name in the file by camera; None writes all cameras.
+            jpeg_quality: 1 to 95; None writes raw images.
+        """
+        if jpeg_quality is not None and not 1 <= jpeg_quality <= 95:
+            raise ValueError(
+                f"target.jpeg_quality is {jpeg_quality}; allowed: 1 to 95, or null for raw images."
+            )
+        names = [joint.name for joint in ALOHA.joints]
+        self._meaning = AlohaLayout(state_gripper, action_gripper, options="target").meaning(
+            names, names
+        )
+        self._cameras = cameras
+        self._quality = jpeg_quality
+
+    def write(self, store: EpisodeStore, path: Path) -> LeftOut:
+        """Writes `episode_0.hdf5` and so on into a new folder; returns what the format lacks.
+
+        Raises:
+            ValueError: The episodes do not have the 14 joints and absolute targets of ALOHA.
+            NoSpaceError: The disk is full; no folder is left.
+        """
+        episodes = exporting.episodes_of(store)
+        contract = episodes[0].attributes.contract
+        expected = ALOHA.contract([], contract.control_hz)
+        if (contract.joints, contract.action) != (expected.joints, expected.action):
+            raise ValueError(
+                f"ACT's HDF5 is for the 14 joints and absolute targets of ALOHA; {store.path} has "
+                f"{contract.embodiment}."
+            )
+        cameras = exporting.chosen_cameras(contract, self._cameras)
+        with exporting.complete(
+            path, exporting.size_of_images(episodes, cameras, depth=False)
+        ) as folder:
+            folder.mkdir()
+            for number, episode in exporting.with_progress(episodes):
+                self._write(folder / f"episode_{number}.hdf5", episode, cameras)
+        series = [key for each in episodes for key in _further(each)]
+        return exporting.left_out(episodes, {*HELD, *series}, cameras)
+
+    def _write(self, path: Path, episode: StoredEpisode, cameras: Mapping[str, str]) -> None:
+        arrays = episode.arrays
+        position = np.asarray(arrays["joints/position"], np.float64)
+        state = self._meaning.state.exported(position)
+        if "joints/velocity" in arrays:
+            speed = self._meaning.state.exported_rates(
+                position, np.asarray(arrays["joints/velocity"], np.float64)
+            )
+        else:
+            speed = (
+                np.gradient(state, arrays["time"], axis=0)
+                if len(state) > 1
+                else np.zeros_like(state)
+            )
+        with optional_library("h5py").File(path, "w") as file:
+            # In ACT, `sim` means that action[t] belongs to observation[t]; it shifts the actions of
+            # all other files by a step.
+            file.attrs["sim"] = True
+            file.attrs["compress"] = self._quality is not None
+            file["action"] = self._meaning.action.exported(np.asarray(arrays["action"], np.float64))
+            file["observations/qpos"] = state
+            file["observations/qvel"] = np.ascontiguousarray(speed, np.float32)
+            if episode.attributes.instruction:
+                file.attrs["instruction"] = episode.attributes.instruction
+            for key in _further(episode):
+                file[key.removeprefix(SERIES)] = np.asarray(arrays[key])
+            lengths = [self._images(file, episode, name, new) for name, new in cameras.items()]
+            if self._quality is not None:
+                file["compress_len"] = np.array(lengths, np.float32)
+
+    def _images(self, file: Any, episode: StoredEpisode, name: str, new: str) -> list[int]:
+        """Writes the images of a camera and returns their compressed lengths."""
+        images = exporting.images_of(episode, "rgb", name)
+        key = f"observations/images/{new}"
+        if self._quality is None:
+            camera = episode.attributes.contract.camera(name)
+            shape = (camera.height, camera.width, 3)
+            data = file.create_dataset(key, (episode.steps, *shape), np.uint8, chunks=(1, *shape))
+            for step, image in enumerate(images):
+                data[step] = image
+            return []
+        encoded = [np.frombuffer(jpeg(image, self._quality), np.uint8) for image in images]
+        longest = max(map(len, encoded))
+        file.create_dataset(
+            key, data=np.stack([_padded(row, longest) for row in encoded]), chunks=(1, longest)
+        )
+        return [len(row) for row in encoded]
+
+
+def _further(episode: StoredEpisode) -> list[str]:
+    """Returns the keys of the further series whose names are free in the file."""
+    keys = [key for key in episode.entries if key.startswith(SERIES)]
+    return [
+        key
+        for key in keys
+        if not key.removeprefix(SERIES).startswith(RESERVED)
+        # A name is that of a data set or of a group.
+        and not any(other.startswith(f"{key}/") for other in keys)
+    ]
+
+
+def _padded(row: Array, length: int) -> Array:
+    return np.pad(row, (0, length - len(row)))

@@ -1,12 +1,21 @@
-"""Checks of foreign arrays; their messages name the key, the frame and the dimension."""
+"""Checks of foreign data: values of arrays, paths and sizes of files, and errors of libraries.
 
-from collections.abc import Mapping, Sequence
+A data set comes from elsewhere. Its files must lie inside of it and have a bounded size, its
+arrays must have plausible values, and every error of a reader becomes a `ForeignDataError`,
+whatever the libraries raise on damaged files. Messages name the key, the frame and the
+dimension.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.files.limits import MOST_NUMBERS
+from stringline.datasets.files.limits import MOST_METADATA_BYTES, MOST_NUMBERS
 from stringline.datasets.formats.foreign import ForeignDataError
 
 LARGEST_POSITION_M = 10.0
@@ -83,3 +92,94 @@ def image(key: str, frame: int, array: Array, height: int, width: int) -> Array:
             f"{(height, width, 3)}."
         )
     return array
+
+
+def inside(root: Path, path: Path) -> Path:
+    """Checks that a path, after its symbolic links, lies in the data set `root`, and returns it."""
+    try:
+        real = path.resolve()
+        special = path.exists() and not (path.is_file() or path.is_dir())
+    except (OSError, RuntimeError, ValueError) as error:  # A loop of links, a null character.
+        raise ForeignDataError(f"{str(path)!r} cannot be resolved: {error}.") from error
+    if not real.is_relative_to(_whole(root)):
+        raise ForeignDataError(f"{path} leads out of the data set, to {real}; it is not read.")
+    if special:  # Opening a pipe would wait for ever.
+        raise ForeignDataError(f"{path} is neither a file nor a folder; it is not read.")
+    return path
+
+
+def _whole(root: Path) -> Path:
+    """Returns the folder that contains a data set: the hub's cache has links from `snapshots`."""
+    real = root.resolve()
+    cache = real.parent.parent
+    return cache if real.parent.name == "snapshots" and (cache / "blobs").is_dir() else real
+
+
+def read_inside(root: Path, path: Path, most: int = MOST_METADATA_BYTES) -> bytes:
+    """Reads a file of the data set `root` with at most `most` bytes.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+        ForeignDataError: It lies elsewhere, or is larger.
+    """
+    with inside(root, path).open("rb") as file:
+        data = file.read(most + 1)
+    check_size(path.name, len(data), most)
+    return data
+
+
+def check_size(name: str, size: int, most: int) -> None:
+    """Checks a number of bytes; messages begin with `name`."""
+    if size > most:
+        raise ForeignDataError(f"{name} has {size} bytes or more; allowed: {most}.")
+
+
+_LONGEST = 500  # Characters of a message, in one line.
+_LONGEST_OF_OURS = 1200  # With the error of a library, which may repeat the data.
+_log = logging.getLogger(__name__)
+
+
+def in_brief(error: Exception) -> str:
+    """Returns an error for a message; some repeat the data that they complain of."""
+    return _cut(repr(error))
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+
+
+@contextmanager
+def blamed_on_data() -> Iterator[None]:
+    """Turns any error of a reader into a `ForeignDataError` in one line, with its cause.
+
+    Damaged files make libraries raise errors of all types. Those of this package's checks keep
+    their messages, except that long ones are cut; missing packages remain.
+
+    Raises:
+        ForeignDataError: The block failed.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise ForeignDataError(
+            "It needs more memory than an import may use; allow more for a data set that you "
+            "trust, memory_gib=NUMBER."
+        ) from error
+    except ImportError:
+        raise
+    except Exception as error:
+        # Imported here, so that a reader by itself does not load Hydra.
+        from stringline.datasets.command.user_errors import raised_here
+
+        ours = isinstance(error, ValueError) and raised_here(error)
+        readable = ours and "\n" not in str(error) and len(str(error)) <= _LONGEST_OF_OURS
+        if isinstance(error, ForeignDataError) and readable:
+            raise
+        _log.debug("The trace of the error:", exc_info=True)
+        if readable:
+            raise ForeignDataError(str(error)) from error
+        text = _cut(str(error)).rstrip(".")
+        raise ForeignDataError(
+            f"{text}." if ours else f"It cannot be read ({type(error).__name__}: {text})."
+        ) from error

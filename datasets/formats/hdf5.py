@@ -20,8 +20,7 @@ from stringline.datasets.files.limits import (
     MOST_RATIO,
     MOST_STEPS,
 )
-from stringline.datasets.formats.extra_series import extra_series
-from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.foreign import ForeignDataError, extra_series
 from stringline.datasets.formats.libraries import optional_library
 
 # HDF5's own filters and LZF, each at most once; others are libraries that HDF5 would load.

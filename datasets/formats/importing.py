@@ -1,24 +1,27 @@
 """Import of a foreign data set into a store, episode by episode; it may be repeated.
 
 The episodes are read twice: first without images, to find the contract of the majority, then to
-copy them. Any error of a reader costs only the episode in which it occurs.
+copy them. Any error of a reader costs only the episode in which it occurs. The options for the
+cameras add a calibration and give the images another size.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
+from stringline.datasets.cameras.camera_calibration import CameraCalibration
+from stringline.datasets.cameras.resampling import ImageSize, fit_record
 from stringline.datasets.contract.contract import Array, Contract
-from stringline.datasets.files.atomic import NoSpaceError
-from stringline.datasets.files.checksums import crc32
-from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.atomic import NoSpaceError, exclusive
+from stringline.datasets.formats.checks import blamed_on_data
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -27,11 +30,70 @@ from stringline.datasets.formats.foreign import (
     Reader,
     Reference,
 )
-from stringline.datasets.formats.guard import blamed_on_data
-from stringline.datasets.formats.imported_cameras import ImportedCameras
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.zarr_layout import crc32
+
+_INTRINSICS = "the format has no intrinsics of it; cameras=FILE adds them (`parent: recorded`)"
+
+
+@dataclass(frozen=True, eq=False)
+class ImportedCameras:
+    """The options of an import for the cameras; None leaves them as the reader returns them.
+
+    Attributes:
+        calibration: Geometry, in addition to the reader's or in its place.
+        size: Size of the stored images; intrinsics follow.
+    """
+
+    calibration: CameraCalibration | None = None
+    size: ImageSize | None = None
+
+    def of(self, episode: ForeignEpisode) -> ForeignEpisode:
+        """Returns an episode with calibrated cameras and images of the size.
+
+        Raises:
+            ValueError: The calibration or the size does not fit the episode.
+        """
+        if self.calibration is not None:
+            contract = self.calibration.contract(episode.contract, episode.camera_poses)
+            new = self.calibration.arrays(contract, episode.arrays, episode.camera_poses)
+            episode = replace(episode, contract=contract, arrays={**episode.arrays, **new})
+        episode = replace(episode, left_out={**_unused_poses(episode), **episode.left_out})
+        return episode if self.size is None else _resized(episode, self.size)
+
+    def changes(self, contract: Contract) -> list[str]:
+        """Returns a sentence for each camera of a foreign contract whose intrinsics are scaled."""
+        return [] if self.calibration is None else self.calibration.scaled(contract)
+
+
+def _unused_poses(episode: ForeignEpisode) -> dict[str, str]:
+    """Returns why the poses of cameras without geometry are left out."""
+    bare = [camera.name for camera in episode.contract.cameras if not camera.has_geometry]
+    return {f"pose of {name}": _INTRINSICS for name in bare if name in episode.camera_poses}
+
+
+def _resized(episode: ForeignEpisode, size: ImageSize) -> ForeignEpisode:
+    old = episode.contract
+    arrays = dict(episode.arrays)
+    images = dict(episode.images)
+    for camera in old.cameras:
+        key = f"intrinsics/{camera.name}"
+        if key in arrays:
+            arrays[key] = size.intrinsics(arrays[key], camera)
+        for kind in ("rgb", "depth"):
+            if (key := f"{kind}/{camera.name}") in images:
+                images[key] = partial(_resized_frames, images[key], size, depth=kind == "depth")
+    contract = old.with_cameras(*(size.camera(camera) for camera in old.cameras))
+    extra = {**episode.extra, **fit_record(old, size)}
+    return replace(episode, contract=contract, arrays=arrays, images=images, extra=extra)
+
+
+def _resized_frames(frames: Frames, size: ImageSize, *, depth: bool) -> Iterator[Array]:
+    for image in frames():
+        yield size.depth(image) if depth else size.colour(image)
+
 
 ORIGIN = "imported_from"
 LEFT_OUT = "left_out"

@@ -1,38 +1,46 @@
-"""Reader of LeRobotDataset v2.0, v2.1 and v3.0: parquet files, with videos or single images."""
+"""Reader of LeRobotDataset v2.0, v2.1 and v3.0: parquet files, with videos or single images.
 
+The instruction is the task of each frame; a split of validation episodes holds them out.
+"""
+
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.files.limits import MOST_SERIES
+from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
+from stringline.datasets.files.limits import MOST_LINES_BYTES, MOST_SERIES
 from stringline.datasets.formats import parquet
-from stringline.datasets.formats.checks import image, increasing, numbers
-from stringline.datasets.formats.depth_series import DepthOptions, depth_counts
-from stringline.datasets.formats.extra_series import IMAGES as UNUSED_IMAGES
-from stringline.datasets.formats.extra_series import Described, extra_series
+from stringline.datasets.formats.checks import (
+    image,
+    in_brief,
+    increasing,
+    inside,
+    numbers,
+    read_inside,
+)
+from stringline.datasets.formats.droid import lerobot_poses
 from stringline.datasets.formats.foreign import (
+    UNUSED_IMAGES,
+    Described,
     ForeignDataError,
     ForeignEpisode,
     Frames,
     Reference,
     camera_times,
+    extra_series,
 )
 from stringline.datasets.formats.image_codecs import (
+    DepthOptions,
     counts,
     decoded,
+    depth_counts,
     metres_of_codes,
-)
-from stringline.datasets.formats.lerobot_info import read_info
-from stringline.datasets.formats.lerobot_instructions import (
-    TASK_INDEX,
-    Instructions,
-    instructions_of,
-    split_of,
 )
 from stringline.datasets.formats.lerobot_tables import (
     FeatureCamera,
@@ -41,10 +49,84 @@ from stringline.datasets.formats.lerobot_tables import (
     cameras_of,
     locations,
     names_of,
+    read_info,
 )
-from stringline.datasets.formats.recorded_poses import lerobot_poses
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 from stringline.datasets.formats.video import frames_at
+from stringline.datasets.loading.sampler import SPLIT, TRAINING, VALIDATION
+
+TASK_INDEX = "task_index"
+
+
+class Instructions(NamedTuple):
+    """The instruction of an episode, and what keeps further ones.
+
+    Attributes:
+        text: The instruction of most steps.
+        arrays: `PER_STEP` if the instruction changes.
+        extra: The instructions by their place, if they change.
+        left_out: What the episode does not keep.
+    """
+
+    text: str
+    arrays: Mapping[str, Array]
+    extra: Mapping[str, Any]
+    left_out: Mapping[str, str]
+
+
+def instructions_of(root: Path, tasks: Sequence[str], numbers: Array | None) -> Instructions:
+    """Returns the instructions of an episode with the given tasks.
+
+    `numbers` (T,) are the tasks of the steps by their places in the table of tasks, if recorded.
+    """
+    if len(tasks) < 2:
+        return Instructions("".join(tasks), {}, {}, {})
+    if numbers is None:
+        lost = {"tasks": "tasks after the first one; the frames do not name theirs"}
+        return Instructions(tasks[0], {}, {}, lost)
+    found, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    known = _task_table(root)
+    try:
+        texts = [known[int(number)] for number in found]
+    except KeyError as error:
+        raise ForeignDataError(f"There is no task {error} in the table of tasks.") from error
+    text = texts[int(np.argmax(counts))]
+    if len(texts) == 1:
+        return Instructions(text, {}, {}, {})
+    kept = {PER_STEP: np.asarray(places, np.float32).reshape(-1)}
+    why = {"changes of the task": f"training uses the longest one; {PER_STEP} keeps all"}
+    return Instructions(text, kept, {INSTRUCTIONS: texts}, why)
+
+
+def _task_table(root: Path) -> dict[int, str]:
+    lines = root / "meta" / "tasks.jsonl"
+    try:
+        if lines.is_file():
+            text = read_inside(root, lines, MOST_LINES_BYTES)
+            entries = [json.loads(line) for line in text.splitlines() if line.strip()]
+            return {int(entry[TASK_INDEX]): str(entry["task"]) for entry in entries}
+        path = inside(root, root / "meta" / "tasks.parquet")
+        # pandas writes the tasks as an index, which may have no name.
+        column = next(name for name in parquet.columns(path) if name != TASK_INDEX)
+        plain = parquet.table(path, [TASK_INDEX, column]).to_pydict()
+        return dict(zip(plain[TASK_INDEX], map(str, plain[column]), strict=True))
+    except ForeignDataError:
+        raise
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
+        raise ForeignDataError(
+            f"The table of tasks in {root / 'meta'} is damaged: {in_brief(error)}."
+        ) from error
+
+
+def split_of(info: Mapping[str, Any], number: int) -> dict[str, str]:
+    """Returns the attribute `extra` that says whether an episode is for training or validation."""
+    splits = info.get("splits")
+    for name, interval in splits.items() if isinstance(splits, Mapping) else ():
+        start, _, stop = str(interval).partition(":")
+        if start.isdecimal() and stop.isdecimal() and int(start) <= number < int(stop):
+            return {SPLIT: TRAINING if name == "train" else VALIDATION}
+    return {}
+
 
 REWARD = "next.reward"
 SUCCESS = "next.success"

@@ -28,7 +28,7 @@ from typing import Any
 
 from stringline.datasets.command.application import start_logging
 from stringline.datasets.contract.argument_checks import POSITIVE
-from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     ForeignEpisode,
@@ -36,8 +36,13 @@ from stringline.datasets.formats.foreign import (
     Reader,
     Reference,
 )
-from stringline.datasets.formats.imported_cameras import ImportedCameras
-from stringline.datasets.formats.importing import LEFT_OUT, Outcome, import_locked, origin_of
+from stringline.datasets.formats.importing import (
+    LEFT_OUT,
+    ImportedCameras,
+    Outcome,
+    import_locked,
+    origin_of,
+)
 from stringline.datasets.store.store import EpisodeStore
 
 _SPAWN = multiprocessing.get_context("spawn")

@@ -1,26 +1,264 @@
-"""Cameras of an MCAP recording: images at their own rate, depth, calibration and poses."""
+"""Cameras of an MCAP recording: images at their own rate, depth, calibration and poses.
 
+Images and calibrations are messages of ROS 2 and Foxglove. Poses come from the tree of frames
+in messages of ROS 2's tf2 and Foxglove.
+"""
+
+import base64
+import binascii
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
+from stringline.datasets.embodiments.transforms import inverse
 from stringline.datasets.formats.checks import image
+from stringline.datasets.formats.conversions import pose_of_quaternions
 from stringline.datasets.formats.foreign import ForeignDataError, Frames
-from stringline.datasets.formats.image_codecs import counts
-from stringline.datasets.formats.mcap_images import (
-    CALIBRATION_KINDS,
-    IMAGE_KINDS,
-    Calibration,
-    calibration_of,
-    image_of,
+from stringline.datasets.formats.image_codecs import counts, decoded
+from stringline.datasets.formats.mcap_recording import (
+    McapRecording,
+    Message,
+    Plain,
+    Resampling,
+    Timeline,
+    Times,
+    latest,
+    nanoseconds,
+    nearest,
 )
-from stringline.datasets.formats.mcap_recording import McapRecording, Message
-from stringline.datasets.formats.mcap_times import Timeline, Times, nearest
-from stringline.datasets.formats.mcap_transforms import TransformTree
+
+IMAGE_KINDS = ("Image", "RawImage", "CompressedImage")
+CALIBRATION_KINDS = ("CameraInfo", "CameraCalibration")
+
+# Type of an element, and the channels that become red, green and blue; depth has one channel.
+_ENCODINGS: dict[str, tuple[str, int, tuple[int, ...]]] = {
+    "rgb8": ("u1", 3, (0, 1, 2)),
+    "bgr8": ("u1", 3, (2, 1, 0)),
+    "rgba8": ("u1", 4, (0, 1, 2)),
+    "bgra8": ("u1", 4, (2, 1, 0)),
+    "mono8": ("u1", 1, (0, 0, 0)),
+    "16UC1": ("u2", 1, ()),
+    "mono16": ("u2", 1, ()),
+    "32FC1": ("f4", 1, ()),
+}
+_PNG = b"\x89PNG"
+_DEPTH_HEADER = 12  # Bytes before the PNG of image_transport's compressedDepth.
+
+
+def image_of(key: str, frame: int, content: Plain) -> Array:
+    """Returns the image of a message: (H, W, 3) uint8, or depth (H, W) uint16 or float32.
+
+    Raw images are `sensor_msgs/Image` and `foxglove.RawImage`, the others compressed. Depth that is
+    not finite means no return (REP 118) and becomes 0. Messages contain `key` and `frame`.
+    """
+    data = _bytes(key, frame, content.get("data"))
+    if "encoding" in content:
+        found = _raw(key, frame, content, data)
+    elif "compressedDepth" in str(content.get("format")) and data[_DEPTH_HEADER:][:4] == _PNG:
+        found = decoded(key, frame, data[_DEPTH_HEADER:])
+    else:
+        found = decoded(key, frame, data)
+    return np.where(np.isfinite(found), found, 0) if found.dtype.kind == "f" else found
+
+
+def _bytes(key: str, frame: int, data: Any) -> bytes:
+    """Returns the bytes of an image; JSON has them as base64."""
+    try:
+        return base64.b64decode(data, validate=True) if isinstance(data, str) else bytes(data)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise ForeignDataError(f"{key} at frame {frame} has no image bytes: {error}.") from error
+
+
+def _raw(key: str, frame: int, content: Plain, data: bytes) -> Array:
+    encoding = content["encoding"]
+    if encoding not in _ENCODINGS:
+        why = unknown_name("supported image encoding", encoding, _ENCODINGS)
+        raise ForeignDataError(f"{key} at frame {frame}: {why}")
+    kind, channels, order = _ENCODINGS[encoding]
+    dtype = np.dtype(kind).newbyteorder(">" if content.get("is_bigendian") else "<")
+    height, width, step = (int(content.get(name, 0)) for name in ("height", "width", "step"))
+    row = width * channels * dtype.itemsize
+    if height < 1 or width < 1 or step < row or len(data) < height * step:
+        raise ForeignDataError(
+            f"{key} at frame {frame} has {len(data)} bytes in rows of {step}; an image of "
+            f"{height}x{width} as {encoding} has {height} rows of at least {row}."
+        )
+    rows = np.frombuffer(data, np.uint8, height * step).reshape(height, step)[:, :row]
+    found = np.ascontiguousarray(rows).view(dtype).reshape(height, width, channels)
+    return found[..., list(order)] if order else found[..., 0].astype(dtype.newbyteorder("="))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The intrinsics (3, 3) of images (height, width), and their distortion."""
+
+    height: int
+    width: int
+    intrinsics: Array
+    distortion_model: str
+    distortion: tuple[float, ...]
+
+
+def calibration_of(topic: str, contents: Sequence[Plain], *, rectified: bool) -> Calibration:
+    """Returns the calibration in the messages of a topic, which must agree.
+
+    `sensor_msgs/CameraInfo` has the centre of the first pixel at (0, 0), the contract at
+    (0.5, 0.5). The projection matrix P applies to `rectified` images, K to others.
+    """
+    found = [_calibration(topic, content, rectified=rectified) for content in contents]
+    if not found:
+        raise ForeignDataError(f"{topic} has no messages.")
+    for number, other in enumerate(found):
+        if (
+            (other.height, other.width, other.distortion)
+            != (found[0].height, found[0].width, found[0].distortion)
+        ) or not np.array_equal(other.intrinsics, found[0].intrinsics):
+            raise ForeignDataError(f"{topic} changes at message {number}; a calibration is fixed.")
+    return found[0]
+
+
+def _calibration(topic: str, content: Plain, *, rectified: bool) -> Calibration:
+    size = {name: int(content.get(name, 0)) for name in ("height", "width")}
+    window = content.get("roi", {})
+    part = any(window.get(name) not in (None, 0, size[name]) for name in size)
+    if part or any(content.get(name, 0) > 1 for name in ("binning_x", "binning_y")):
+        raise ForeignDataError(
+            f"{topic} calibrates a larger image (roi, binning); allowed: the whole image."
+        )
+    K = _field_numbers(topic, content, "K", 9).reshape(3, 3)
+    if rectified:
+        K = _field_numbers(topic, content, "P", 12).reshape(3, 4)[:, :3]
+    distortion = np.asarray(_field(content, "D"), np.float64)
+    bent = not rectified and bool(distortion.any())
+    if not (K[0, 0] > 0 and K[1, 1] > 0 and np.array_equal(K[2], (0, 0, 1))):
+        raise ForeignDataError(f"{topic} has focal lengths {K[0, 0]:g} and {K[1, 1]:g}: not set?")
+    K = K + np.array([[0, 0, 0.5], [0, 0, 0.5], [0, 0, 0]])
+    return Calibration(
+        size["height"],
+        size["width"],
+        K.astype(np.float32),
+        (str(content.get("distortion_model")) or "unknown") if bent else "none",
+        tuple(distortion.tolist()) if bent else (),
+    )
+
+
+def _field(content: Plain, name: str) -> Any:
+    """Returns a field whose name ROS 2 writes in lower case, Foxglove in upper case."""
+    return content.get(name, content.get(name.lower(), ()))
+
+
+def _field_numbers(topic: str, content: Plain, name: str, count: int) -> Array:
+    found = np.asarray(_field(content, name), np.float64)
+    if found.shape != (count,) or not np.isfinite(found).all():
+        raise ForeignDataError(f"{topic} has no {name} of {count} finite numbers; got {found}.")
+    return found
+
+
+TRANSFORM_KINDS = ("TFMessage", "FrameTransform", "FrameTransforms")
+STATIC_TOPIC = "/tf_static"
+
+
+class TransformTree:
+    """The transforms of a recording; each frame has one parent."""
+
+    def __init__(self, recording: McapRecording, resampling: Resampling) -> None:
+        """Reads all transforms of a recording."""
+        self._gap_ns = resampling.largest_gap_ns
+        self._parents: dict[str, str] = {}
+        self._fixed: set[str] = set()
+        self._times: dict[str, list[int]] = {}
+        self._numbers: dict[str, list[list[float]]] = {}
+        for message in recording.messages(recording.of_kinds(*TRANSFORM_KINDS)):
+            self._add(message, stamped=resampling.stamped)
+
+    def _add(self, message: Message, *, stamped: bool) -> None:
+        """Adds the transforms of a message, by their own time stamps or by that of recording."""
+        for content in _transforms(message.content):
+            header = content.get("header", {})
+            parent = str(content.get("parent_frame_id", header.get("frame_id"))).lstrip("/")
+            child = str(content.get("child_frame_id")).lstrip("/")
+            if self._parents.setdefault(child, parent) != parent:
+                raise ForeignDataError(
+                    f"{message.topic}: the frame {child!r} has two parents, "
+                    f"{self._parents[child]!r} and {parent!r}."
+                )
+            stamp = header.get("stamp", content.get("timestamp"))
+            time = nanoseconds(stamp) if stamp and stamped else message.logged_ns
+            self._times.setdefault(child, []).append(time)
+            self._numbers.setdefault(child, []).append(_pose_numbers(content))
+            if message.topic == STATIC_TOPIC:
+                self._fixed.add(child)
+
+    def poses(self, base: str, frame: str, times: Times) -> Array:
+        """Returns the pose of a frame in the base: (4, 4) float32 if fixed, else (T, 4, 4)."""
+        base, frame = base.lstrip("/"), frame.lstrip("/")
+        frames = {*self._parents, *self._parents.values()}
+        for name in (base, frame):
+            if name not in frames:
+                raise ForeignDataError(str(unknown_name("frame", name, frames)))
+        above_base, above_frame = self._ancestors(base), self._ancestors(frame)
+        common = next((name for name in above_frame if name in above_base), None)
+        if common is None:
+            raise ForeignDataError(f"No transforms connect {frame!r} with {base!r}.")
+
+        def pose(path: list[str]) -> Array:
+            found: Array = np.eye(4)
+            for name in path[: path.index(common)]:
+                found = self._link(name, times) @ found
+            return found
+
+        T_base_frame: Array = inverse(pose(above_base)) @ pose(above_frame)
+        return T_base_frame.astype(np.float32)
+
+    def _ancestors(self, frame: str) -> list[str]:
+        """Returns a frame, its parent and so on up to the root."""
+        path = [frame]
+        while path[-1] in self._parents:
+            path.append(self._parents[path[-1]])
+            if path[-1] in path[:-1]:
+                raise ForeignDataError(f"The transforms of {path[-1]!r} form a loop.")
+        return path
+
+    def _link(self, child: str, times: Times) -> Array:
+        """Returns the pose of a frame in its parent: (4, 4) if it is fixed, else (T, 4, 4)."""
+        values = np.array(self._numbers[child])
+        key = f"The transform of {child!r}"
+        if child in self._fixed or len(values) == 1:
+            if not np.allclose(values, values[0]):
+                raise ForeignDataError(f"{key} changes, but is static.")
+            fixed: Array = self._matrices(key, values[:1])[0]
+            return fixed
+        stamps = np.array(self._times[child], np.int64)
+        order = np.argsort(stamps, kind="stable")
+        chosen = order[latest(key, stamps[order], times, self._gap_ns)]
+        return self._matrices(key, values[chosen])
+
+    @staticmethod
+    def _matrices(key: str, values: Array) -> Array:
+        found: Array = pose_of_quaternions(key, values[:, :3], values[:, 3:])
+        return found.astype(np.float64)
+
+
+def _transforms(content: Plain) -> Iterator[Plain]:
+    """Yields the single transforms of a message."""
+    if "transforms" in content:
+        yield from content["transforms"]
+    else:
+        yield content
+
+
+def _pose_numbers(content: Plain) -> list[float]:
+    """Returns the translation x y z, m, and the quaternion x y z w of a transform."""
+    inner = content.get("transform", content)
+    translation, rotation = inner["translation"], inner["rotation"]
+    return [*(float(translation[a]) for a in "xyz"), *(float(rotation[a]) for a in "xyzw")]
+
 
 _DEPTH_APART_NS = 50_000_000
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
-from stringline.datasets.formats.checks import image, numbered, numbers
-from stringline.datasets.formats.confinement import inside
-from stringline.datasets.formats.droid import DroidCalibrations
-from stringline.datasets.formats.extra_series import IMAGES, NOT_CHOSEN
+from stringline.datasets.formats.checks import image, inside, numbered, numbers
+from stringline.datasets.formats.droid import RLDS_POSES, DroidCalibrations, rlds_poses
 from stringline.datasets.formats.foreign import (
+    NOT_CHOSEN,
+    UNUSED_IMAGES,
     ForeignDataError,
     ForeignEpisode,
     Frames,
@@ -26,9 +26,15 @@ from stringline.datasets.formats.foreign import (
     camera_times,
 )
 from stringline.datasets.formats.image_codecs import checked_source, counts, decoded
-from stringline.datasets.formats.recorded_poses import RLDS_POSES, rlds_poses
-from stringline.datasets.formats.tfds_features import STEPS, TfdsLayout, read_layout
-from stringline.datasets.formats.tfrecord import Feature, Record, example, records
+from stringline.datasets.formats.tfds import (
+    STEPS,
+    Feature,
+    Record,
+    TfdsLayout,
+    example,
+    read_layout,
+    records,
+)
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 
 INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
@@ -178,7 +184,7 @@ class RldsReader:
         instruction = self._instruction_feature(layout)
         used = {*self._state, *self._action, *cameras, *depth, instruction, REWARD, *_ENDS}
         left_out = {
-            name: IMAGES if feature.kind == "image" else NOT_CHOSEN
+            name: UNUSED_IMAGES if feature.kind == "image" else NOT_CHOSEN
             for name, feature in layout.features.items()
             if name not in used
         }

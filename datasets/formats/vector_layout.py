@@ -11,15 +11,15 @@ from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.formats.dimensions import (
+from stringline.datasets.formats.conversions import (
     Dimension,
     NumberVector,
     dimension_of,
+    gripper_convention,
     gripper_dimension,
     scale_of,
 )
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.grippers import gripper_convention
 
 AngleUnit = Literal["rad", "deg"]
 

@@ -1,16 +1,191 @@
-"""COCO's JSON (Lin et al., 2014): 2D boxes and captions."""
+"""Reading and writing of COCO's JSON (Lin et al., 2014): 2D boxes and captions.
 
-from collections.abc import Iterable, Sequence
+`AnnotationFile` and `AnnotationWriter` are for all JSON files of COCO's layout, with images,
+annotations and categories; Omni3D's (`omni3d.py`) have it, too.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stringline.datasets.images.annotation_json import AnnotationFile, Plain, read_listed
+from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.image_codecs import png
+from stringline.datasets.images.image_store import ImageStore, new_folder
 from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
-from stringline.datasets.images.omissions import Omissions
-from stringline.datasets.images.reading import ItemReference
+from stringline.datasets.images.reading import (
+    ItemReference,
+    Omissions,
+    OmittedError,
+    file_in,
+    read_colours,
+)
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AnnotationFile:
+    """A JSON file of COCO's layout.
+
+    Attributes:
+        info: Description of the data set.
+        images: The images.
+        annotations: The annotations by the id of their image.
+        categories: Names by id.
+    """
+
+    info: Plain
+    images: list[Plain]
+    annotations: Mapping[int | str | None, list[Plain]]
+    categories: Mapping[int | str | None, object]
+
+    @classmethod
+    def read(cls, path: Path, omissions: Omissions) -> "AnnotationFile":
+        """Reads a file; annotations without an image in it are left out.
+
+        Raises:
+            ForeignDataError: The file is not JSON, or lacks a list.
+        """
+        plain = _json(path)
+        known = {_id(image.get("id")) for image in plain["images"]} - {None}
+        annotations = defaultdict(list)
+        for each in plain["annotations"]:
+            if (image := _id(each.get("image_id"))) in known:
+                annotations[image].append(each)
+            else:
+                omissions.add("annotations", "the file lists no such image", each.get("id"))
+        names = {_id(each.get("id")): each.get("name") for each in plain.get("categories", ())}
+        info = plain.get("info")
+        return cls(info if isinstance(info, dict) else {}, plain["images"], annotations, names)
+
+    def annotations_of(self, image: Plain) -> list[Plain]:
+        """Returns the annotations of an image."""
+        return self.annotations.get(_id(image.get("id")), [])
+
+    def category_of(self, note: Plain) -> str | None:
+        """Returns the name of the category of an annotation; None if it has no such name."""
+        name = self.categories.get(_id(note.get("category_id")))
+        return name if isinstance(name, str) and name.strip() else None
+
+
+def _id(value: object) -> int | str | None:
+    return value if isinstance(value, int | str) else None
+
+
+def _json(path: Path) -> Plain:
+    try:
+        plain = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ForeignDataError(f"{path} is not a JSON file: {error}.") from error
+    for name in ("images", "annotations", "categories"):
+        entries = (
+            plain.get(name, [] if name == "categories" else None)
+            if isinstance(plain, dict)
+            else None
+        )
+        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+            raise ForeignDataError(
+                f"{path} has no list {name!r}; required: images, annotations and categories, as "
+                "in COCO."
+            )
+    return plain  # type: ignore[no-any-return]
+
+
+def read_listed(folder: Path, image: Plain, file_name: object) -> NDArray[Any]:
+    """Returns the pixels (H, W, 3) uint8 of an image whose size the JSON file tells.
+
+    Raises:
+        OmittedError: The file is missing, damaged, or has another size.
+    """
+    rgb = read_colours(file_in(folder, file_name))
+    if (image.get("height"), image.get("width")) != rgb.shape[:2]:
+        raise OmittedError("images", "their size is not that in the JSON file")
+    return rgb
+
+
+Describe = Callable[[LabelledImage, int], Plain]
+"""Returns the entries of object number i of an image, or raises an OmittedError."""
+
+
+class AnnotationWriter:
+    """The lists of a JSON file, with numbers for images, annotations and categories."""
+
+    def __init__(self, names: Iterable[str], omissions: Omissions) -> None:
+        self.images: list[Plain] = []
+        self.annotations: list[Plain] = []
+        self._omissions = omissions
+        self._categories = {name: number for number, name in enumerate(sorted(set(names)), 1)}
+
+    def add(self, image: LabelledImage, entries: Plain, describe: Describe) -> int:
+        """Adds an image and its objects, and returns the id of the image."""
+        number = len(self.images) + 1
+        height, width = image.rgb.shape[:2]
+        self.images.append({"id": number, "width": width, "height": height, **entries})
+        for row, each in enumerate(image.objects):
+            try:
+                described = describe(image, row)
+            except OmittedError as error:
+                self._omissions.add(error.part, error.reason, f"image {number}, {each.name}")
+                continue
+            self.annotations.append(
+                {
+                    "id": len(self.annotations) + 1,
+                    "image_id": number,
+                    "category_id": self._categories[each.name],
+                    "iscrowd": 0,
+                    **described,
+                }
+            )
+        return number
+
+    def write(self, path: Path, info: Plain) -> None:
+        """Writes the JSON file."""
+        plain = {"info": info, "images": self.images, "annotations": self.annotations}
+        names = [{"id": number, "name": name} for name, number in self._categories.items()]
+        path.write_text(json.dumps(plain | {"categories": names}))
+
+
+def sides_of(each: LabelledObject, image: LabelledImage, row: int) -> Plain:
+    """Returns `bbox` (x, y, width, height) and `area` of an object with a 2D box.
+
+    The area is that of the segment, if it is known.
+    """
+    assert each.box2d is not None
+    x0, y0, x1, y1 = each.box2d.tolist()
+    area = (x1 - x0) * (y1 - y0)
+    if image.segments is not None:
+        area = int(np.count_nonzero(image.segments == row + 1))
+    return {"bbox": [x0, y0, x1 - x0, y1 - y0], "area": area}
+
+
+def write_annotated(
+    store: ImageStore,
+    path: Path,
+    write: Callable[[Iterable[tuple[str, LabelledImage]], Path, Omissions], Any],
+) -> Omissions:
+    """Writes a folder with `images/NAME.png` and what `write` adds; returns what is left out."""
+    omissions = Omissions()
+    with new_folder(path) as folder:
+        (folder / "images").mkdir()
+
+        def written() -> Iterable[tuple[str, LabelledImage]]:
+            digits = len(str(len(store) - 1))
+            for number in range(len(store)):
+                image = store.image(number)
+                name = f"images/{number:0{digits}}.png"
+                (folder / name).write_bytes(png(image.rgb))
+                yield name, image
+
+        write(written(), folder, omissions)
+    return omissions
+
 
 _ROUNDING_PX = 1.0  # Boxes of COCO reach beyond their images by as much.
 
@@ -109,3 +284,41 @@ def numbers(plain: object, shape: tuple[int, ...]) -> np.ndarray | None:
     except (TypeError, ValueError):
         return None
     return array if array.shape == shape and np.isfinite(array).all() else None
+
+
+INSTANCES = "instances.json"
+CAPTIONS = "captions.json"
+
+
+def write_coco(store: ImageStore, path: str | Path) -> Omissions:
+    """Writes the images, 2D boxes and captions of a store in COCO's layout.
+
+    The folder contains `images`, `instances.json` and `captions.json`. It appears when all is
+    written. Objects without a 2D box are left out; depth, cameras, segments, labels and 3D boxes
+    have no place in the format.
+
+    Raises:
+        ValueError: `path` exists, or the store has clips.
+    """
+    names = set[str]().union(*store.names())
+
+    def write(images: Iterable[tuple[str, LabelledImage]], folder: Path, left: Omissions) -> None:
+        instances = AnnotationWriter(names, left)
+        captions: list[Plain] = []
+        for name, image in images:
+            number = instances.add(image, {"file_name": name}, _described)
+            for text in image.captions:
+                note = {"id": len(captions) + 1, "image_id": number, "caption": text}
+                captions.append(note)
+        instances.write(folder / INSTANCES, {})
+        plain = {"info": {}, "images": instances.images, "annotations": captions}
+        (folder / CAPTIONS).write_text(json.dumps(plain))
+
+    return write_annotated(store, Path(path), write)
+
+
+def _described(image: LabelledImage, row: int) -> Plain:
+    each = image.objects[row]
+    if each.box2d is None:
+        raise OmittedError("objects", "without a 2D box")
+    return sides_of(each, image, row)

@@ -1,11 +1,17 @@
 """A store of labelled images, or of labelled clips: one zarr 3 group, its arrays memory-mapped.
 
-Pixels, intrinsics and poses lie in one array for each shape of an image, such as `rgb/96x128`, and
-are not compressed. `item/rows` tells the row of each image in these arrays. Objects of all images
-follow each other in the arrays `object/...`. Texts are stored once, see `Texts`.
+Pixels, intrinsics and poses lie in one array for each shape of an image, such as `rgb/96x128`,
+and are not compressed. `item/rows` tells the row of each image in these arrays. Objects of all
+images follow each other in the arrays `object/...`, with NaN where unknown. Texts are stored
+once, see `Texts`. The folder of a store appears when all of its files are there.
 """
 
 import hashlib
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -14,19 +20,206 @@ from typing import Any, Self
 import numpy as np
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.files.checksums import crc32
-from stringline.datasets.images.growing_arrays import GrowingArrays, StoredTexts, Texts
-from stringline.datasets.images.labelled_checks import check_clip, check_image
-from stringline.datasets.images.labelled_image import Item, LabelledClip, LabelledImage
-from stringline.datasets.images.new_folder import new_folder
-from stringline.datasets.images.object_rows import COLUMNS, objects_of_rows, rows_of_objects
-from stringline.datasets.store.group_metadata import (
+from stringline.datasets.files.atomic import (
+    check_space,
+    explained_full_disk,
+    is_locked,
+    lock_folder,
+    sync,
+    sync_tree,
+    write_all,
+)
+from stringline.datasets.images.labelled_image import (
+    Box3d,
+    Item,
+    LabelledClip,
+    LabelledImage,
+    LabelledObject,
+    check_clip,
+    check_image,
+)
+from stringline.datasets.store.zarr_layout import (
     FORMAT_VERSION,
     IMAGES_KEY,
+    ArrayEntry,
+    array_metadata,
+    array_name,
+    as_bytes,
     checksummed_group,
+    chunk_file,
+    crc32,
+    little_endian,
+    map_array,
     read_group,
 )
-from stringline.datasets.store.zarr_layout import ArrayEntry, map_array
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields a folder that is renamed to `path` when the block ends without an error.
+
+    If the block fails, the folder is removed; that of a process that died, by the next one.
+
+    Raises:
+        ValueError: `path` exists, or another process writes it.
+        NoSpaceError: The disk is full.
+    """
+    folder = path.with_name(f".{path.name}.new")
+    _check_new(path)
+    if folder.exists() and is_locked(folder):
+        raise ValueError(f"Another process writes {path}.")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    alive = lock_folder(folder)
+    try:
+        check_space(folder, 0)
+        with explained_full_disk(path):
+            yield folder
+            sync_tree(folder)
+        _check_new(path)
+        folder.rename(path)
+        sync(path.parent)
+    finally:
+        os.close(alive)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_new(path: Path) -> None:
+    if path.exists():
+        raise ValueError(f"{path} exists already; choose another path.")
+
+
+class GrowingArrays:
+    """Arrays of one folder that grow along their first axis.
+
+    A file is open during a write only: images of thousands of shapes need as many files.
+
+    Attributes:
+        entries: Shape, type and checksum of each array by key.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.entries: dict[str, ArrayEntry] = {}
+        self._folder = folder
+
+    def extend(self, key: str, rows: Array) -> int:
+        """Appends rows (N, ...) and returns the number of the first of them.
+
+        The rows of a key have one shape and type.
+        """
+        rows = little_endian(rows)
+        path = chunk_file(self._folder, key, rows.ndim)
+        if key not in self.entries:
+            path.parent.mkdir(parents=True)
+            self.entries[key] = ArrayEntry((0, *rows.shape[1:]), rows.dtype.name, 0)
+        known = self.entries[key]
+        assert (known.shape[1:], known.dtype) == (rows.shape[1:], rows.dtype.name), key
+        if rows.size:
+            with explained_full_disk(self._folder, key), path.open("ab", buffering=0) as file:
+                write_all(file.fileno(), as_bytes(rows))
+        count = known.shape[0] + len(rows)
+        checksum = crc32(rows, known.crc32)
+        self.entries[key] = ArrayEntry((count, *rows.shape[1:]), rows.dtype.name, checksum)
+        return known.shape[0]
+
+    def finish(self) -> None:
+        """Writes the metadata of the arrays."""
+        for key, entry in self.entries.items():
+            path = self._folder / array_name(key) / "zarr.json"
+            path.write_bytes(array_metadata(entry))
+
+
+class Texts:
+    """Different texts, each with a number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str | None) -> int:
+        """Returns the number of a text, a new one for a new text; -1 for None."""
+        return -1 if text is None else self._numbers.setdefault(text, len(self._numbers))
+
+    def arrays(self) -> tuple[Array, Array]:
+        """Returns all texts in UTF-8 (bytes,) uint8, and where each of them ends (T,) int64."""
+        encoded = [text.encode() for text in self._numbers]
+        ends = np.cumsum([len(data) for data in encoded], dtype=np.int64)
+        return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+
+class StoredTexts:
+    """The texts of `Texts.arrays` by number."""
+
+    def __init__(self, data: Array, ends: Array) -> None:
+        self._data = data
+        self._ends = ends
+
+    def __getitem__(self, number: int) -> str:
+        start = self._ends[number - 1] if number else 0
+        return bytes(self._data[start : self._ends[number]]).decode()
+
+
+COLUMNS = ("name", "asset", "box2d", "box3d", "visibility", "truncation")
+
+
+def rows_of_objects(
+    objects: Sequence[LabelledObject], number: Callable[[str], int]
+) -> dict[str, Array]:
+    """Returns rows by column: texts (N,) int32 by number, and float64 numbers.
+
+    These are box2d (N, 4), box3d (N, 15) with centre, rotation (row by row) and size, and
+    visibility and truncation (N,).
+    """
+    count = len(objects)
+    columns: dict[str, Array] = {
+        "name": np.array([number(each.name) for each in objects], np.int32),
+        "asset": np.array([number(each.asset) for each in objects], np.int32),
+        "box2d": np.full((count, 4), np.nan),
+        "box3d": np.full((count, 15), np.nan),
+        "visibility": np.full(count, np.nan),
+        "truncation": np.full(count, np.nan),
+    }
+    for row, each in enumerate(objects):
+        if each.box2d is not None:
+            columns["box2d"][row] = each.box2d
+        if (box := each.box3d) is not None:
+            columns["box3d"][row] = np.concatenate([box.centre, box.rotation.ravel(), box.size])
+        for name in ("visibility", "truncation"):
+            if (share := getattr(each, name)) is not None:
+                columns[name][row] = share
+    return columns
+
+
+def objects_of_rows(
+    columns: Mapping[str, Array], text: Callable[[int], str]
+) -> tuple[LabelledObject, ...]:
+    """Returns the objects of the rows that `rows_of_objects` returns."""
+    boxes2d = columns["box2d"]
+    boxes3d = columns["box3d"]
+    shares = {name: columns[name].tolist() for name in ("visibility", "truncation")}
+    known2d = ~np.isnan(boxes2d[:, 0])
+    known3d = ~np.isnan(boxes3d[:, 0])
+    return tuple(
+        LabelledObject(
+            name=text(name),
+            asset=text(asset),
+            box2d=boxes2d[row] if known2d[row] else None,
+            box3d=_box(boxes3d[row]) if known3d[row] else None,
+            visibility=_known(shares["visibility"][row]),
+            truncation=_known(shares["truncation"][row]),
+        )
+        for row, (name, asset) in enumerate(
+            zip(columns["name"].tolist(), columns["asset"].tolist(), strict=True)
+        )
+    )
+
+
+def _box(row: Array) -> Box3d:
+    return Box3d(row[:3], row[3:12].reshape(3, 3), row[12:])
+
+
+def _known(share: float) -> float | None:
+    return None if math.isnan(share) else share
+
 
 IMAGES = "images"
 CLIPS = "clips"

@@ -11,10 +11,15 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.images.coco import numbers
-from stringline.datasets.images.image_files import read_colours, read_depth
 from stringline.datasets.images.labelled_image import LabelledImage
-from stringline.datasets.images.omissions import Omissions, OmittedError
-from stringline.datasets.images.reading import ItemReference, files_below
+from stringline.datasets.images.reading import (
+    ItemReference,
+    Omissions,
+    OmittedError,
+    files_below,
+    read_colours,
+    read_depth,
+)
 
 _FILES = ("intrinsics.json", "intrinsics.txt")
 

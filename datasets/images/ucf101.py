@@ -11,10 +11,9 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.video import VIDEO_SUFFIXES, evenly_spaced_frames
-from stringline.datasets.images.image_folder import class_of
+from stringline.datasets.images.classification import class_of
 from stringline.datasets.images.labelled_image import LabelledClip
-from stringline.datasets.images.omissions import Omissions, OmittedError
-from stringline.datasets.images.reading import ItemReference, files_below
+from stringline.datasets.images.reading import ItemReference, Omissions, OmittedError, files_below
 
 _GROUP = re.compile(r"_(g\d+)_c\d+$")
 

@@ -1,7 +1,79 @@
-"""Order of the training windows: a pure function of seed and step, so that runs resume exactly."""
+"""Sampling for training: held-out episodes, order of the windows, and batches in the background.
+
+The order of the windows is a pure function of seed and step, so that runs resume exactly. Held out
+of training are the episodes of a store's validation split, or the last ones. An import marks the
+episodes of a data set that has splits, such as the masks of robomimic.
+"""
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from stringline.datasets.contract.argument_checks import COUNT
+from stringline.datasets.store.store import EpisodeStore
+
+SPLIT = "split"
+"""Attribute `extra` of an episode: `TRAINING` or `VALIDATION`."""
+TRAINING = "train"
+VALIDATION = "validation"
+_log = logging.getLogger(__name__)
+
+
+def split_names(
+    store: EpisodeStore, names: Sequence[str], held_out: int
+) -> tuple[list[str], list[str]]:
+    """Divides episodes of a store, which may be removed ones, into training and held-out ones.
+
+    Held out are the episodes that are marked for validation. Without such marks, `held_out` is the
+    number of episodes that are held out, at most a fifth of the store: the last ones of each task,
+    in proportion to its episodes. With 0, no episode is held out.
+
+    Raises:
+        ValueError: All episodes are marked for validation.
+    """
+    if not held_out:
+        return list(names), []
+    attributes = {name: store.episode(name, removed=True).attributes for name in names}
+    marked = [name for name in names if attributes[name].extra.get(SPLIT) == VALIDATION]
+    if not marked:
+        by_task: dict[str, list[str]] = {}
+        for name in names:
+            by_task.setdefault(attributes[name].task, []).append(name)
+        last = _last_of_each(list(by_task.values()), min(held_out, len(names) // 5))
+        return [name for name in names if name not in last], [n for n in names if n in last]
+    if len(marked) == len(names):
+        raise ValueError(
+            f"All {len(names)} episodes of {store.path} are marked for validation. To train on "
+            "them, set held_out=0."
+        )
+    _log.info("%s: the %d episodes marked for validation are held out.", store.path, len(marked))
+    return [name for name in names if name not in set(marked)], marked
+
+
+def _last_of_each(groups: Sequence[Sequence[str]], count: int) -> set[str]:
+    """Returns `count` names, the last of each group in proportion to their numbers.
+
+    A group keeps four of five names, or all but one of fewer.
+    """
+    total = sum(map(len, groups))
+    most = [min(max(len(group) // 5, 1), len(group) - 1) for group in groups]
+    taken = [0] * len(groups)
+    for _ in range(min(count, sum(most))):
+        open_groups = [index for index in range(len(groups)) if taken[index] < most[index]]
+        lacking = [len(groups[index]) * count / total - taken[index] for index in open_groups]
+        taken[open_groups[lacking.index(max(lacking))]] += 1
+    return {
+        name
+        for group, number in zip(groups, taken, strict=True)
+        for name in group[len(group) - number :]
+    }
 
 
 def order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
@@ -122,3 +194,105 @@ def favour_early(time_s: ArrayLike, first_s: float, factor: float) -> NDArray[np
     if not factor > 0:
         raise ValueError(f"factor is {factor}; it must be positive.")
     return np.where(np.asarray(time_s, np.float64) < first_s, factor, 1.0)
+
+
+T = TypeVar("T")
+
+
+class Prefetcher(Generic[T]):
+    """Calls `make(0), make(1), ...` ahead in threads and yields the results in order.
+
+    Copies out of memory maps release the interpreter lock, so threads suffice; one is enough unless
+    a GPU trains faster than it copies. Leaving the `with` block stops the threads. Iteration raises
+    the errors of `make`.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int], T],
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        depth: int = 2,
+        threads: int = 1,
+    ) -> None:
+        """Starts the threads.
+
+        The steps go from `start` to before `stop`, or on for ever. Thread n of N makes every N-th
+        step from `start + n` on; at most `depth` results of each thread wait.
+        """
+        COUNT.check(depth=depth, threads=threads)
+        self._make = make
+        self._stop = stop
+        self._stopped = threading.Event()
+        self._ready: list[queue.Queue[tuple[T] | BaseException | None]] = [
+            queue.Queue(depth) for _ in range(threads)
+        ]
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(start + number, ready), name="prefetch", daemon=True
+            )
+            for number, ready in enumerate(self._ready)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, step: int, ready: "queue.Queue[tuple[T] | BaseException | None]") -> None:
+        try:
+            while (self._stop is None or step < self._stop) and not self._stopped.is_set():
+                self._put(ready, (self._make(step),))
+                step += len(self._ready)
+            self._put(ready, None)
+        except BaseException as error:  # `__iter__` raises it in the thread of the consumer.
+            self._put(ready, error)
+
+    def _put(
+        self,
+        ready: "queue.Queue[tuple[T] | BaseException | None]",
+        item: tuple[T] | BaseException | None,
+    ) -> None:
+        while not self._stopped.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return
+
+    def __iter__(self) -> Iterator[T]:
+        for ready in itertools.cycle(self._ready):
+            item = self._next(ready)
+            if isinstance(item, tuple):
+                yield item[0]
+                continue
+            self.close()
+            if item is not None:
+                raise item
+            return
+
+    def _next(
+        self, ready: "queue.Queue[tuple[T] | BaseException | None]"
+    ) -> tuple[T] | BaseException | None:
+        """Returns the next item of a thread; None after the last one, and if all are stopped."""
+        while not self._stopped.is_set():
+            try:
+                return ready.get(timeout=0.1)
+            except queue.Empty:
+                continue
+        return None
+
+    def close(self) -> None:
+        """Stops the threads after their current step."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

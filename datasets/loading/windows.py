@@ -1,5 +1,15 @@
-"""Training windows: an observation at the time of an image, and the chunk of actions after it."""
+"""Training windows: an observation at the time of an image, and the chunk of actions after it.
 
+Images and actions are rows of memory-mapped arrays, or of files where there are too many to keep
+them all mapped. The other arrays of episodes are small and are read as a whole.
+"""
+
+import mmap
+import os
+import resource
+import sys
+import threading
+import weakref
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -15,12 +25,163 @@ from stringline.datasets.loading.keyposes import (
     carried_spans,
     episode_keyposes,
 )
-from stringline.datasets.loading.mmap_cache import MmapCache
-from stringline.datasets.loading.window_arrays import small_arrays, window_starts
 from stringline.datasets.loading.workspace_clouds import PREFIX as CLOUD
 from stringline.datasets.loading.workspace_clouds import UNIT_M, CloudCache, CloudMaker
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.zarr_layout import as_bytes, chunk_name
+
+FILES_FOR_OTHERS = 256
+
+
+class MappedRows:
+    """The rows of an array, read in random order: of a mapped file, only the pages of a row.
+
+    By default the kernel reads ahead around each page that is not in memory, up to megabytes on
+    some machines. With a store larger than the memory, each image would be read many times over.
+    """
+
+    def __init__(self, array: Array) -> None:
+        """Takes an array of `StoredEpisode.arrays`; the advice holds for all uses of its map."""
+        self._array = array
+        self._file = _mapped_file(array)
+        if self._file is not None:
+            self._file.madvise(mmap.MADV_RANDOM)
+
+    def copy(self, row: int, target: Array) -> None:
+        """Copies a row into an array of its shape and type."""
+        view = self._array[row]
+        if self._file is not None:
+            start = row * view.nbytes
+            page = start - start % mmap.PAGESIZE
+            # Without this, each page of the row would be read by itself.
+            self._file.madvise(mmap.MADV_WILLNEED, page, start + view.nbytes - page)
+        target[...] = view
+
+
+def _mapped_file(array: Array) -> mmap.mmap | None:
+    """Returns the map that an array is a view of, if it has one that accepts advice."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    owner = base.obj if isinstance(base, memoryview) else None
+    return owner if hasattr(mmap, "MADV_RANDOM") and isinstance(owner, mmap.mmap) else None
+
+
+class MmapCache:
+    """Maps the first arrays that are read, up to a capacity, and keeps them; it is thread-safe.
+
+    Every map holds one open file. If the soft limit of the process on open files is below the
+    capacity, the limit is raised as far as possible, and all caches of the process share what it
+    allows. Rows of all other arrays are read from their files, which are closed at once: in the
+    random order of a training, to map an array for one row takes twice the time.
+    """
+
+    def __init__(self, episodes: Sequence[StoredEpisode], capacity: int = 4096) -> None:
+        """Creates an empty cache of at most `capacity` maps; `copy_row` indexes the episodes."""
+        self._episodes = episodes
+        self._folders = [os.fspath(episode.path) for episode in episodes]
+        self._allowed = max(1, _allowed_files(capacity))
+        self.capacity = max(1, min(capacity, self._allowed))
+        self._maps: dict[tuple[int, str], MappedRows] = {}
+        self._full = False
+        with _keeping:
+            _caches.add(self)
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def copy_row(self, episode: int, key: str, row: int, target: Array) -> None:
+        """Copies a row of an array of an episode, of the type of `target`, into that."""
+        if (mapped := self._maps.get((episode, key))) is None:
+            if self._full and self._read_row(episode, key, row, target):
+                return
+            mapped = MappedRows(self._episodes[episode].arrays[key])
+            self._keep((episode, key), mapped)
+        mapped.copy(row, target)
+
+    def _keep(self, place: tuple[int, str], mapped: MappedRows) -> None:
+        with _keeping:
+            kept = sum(map(len, _caches))
+            self._full = len(self._maps) >= self.capacity or kept >= self._allowed
+            if not self._full:
+                self._maps[place] = mapped
+
+    def _read_row(self, episode: int, key: str, row: int, target: Array) -> bool:
+        """Reads a row from its file, if the file is in its place and has the row."""
+        if sys.byteorder != "little":  # The files are.
+            return False
+        path = f"{self._folders[episode]}/{chunk_name(key, target.ndim + 1)}"
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except OSError:  # An edit has removed the episode, or it is damaged.
+            return False
+        try:
+            return os.preadv(descriptor, [as_bytes(target)], row * target.nbytes) == target.nbytes
+        finally:
+            os.close(descriptor)
+
+
+_caches: weakref.WeakSet[MmapCache] = weakref.WeakSet()
+_keeping = threading.Lock()
+
+
+def _allowed_files(wanted: int) -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < wanted + FILES_FOR_OTHERS:
+        soft = (
+            wanted + FILES_FOR_OTHERS if hard == unlimited else min(hard, wanted + FILES_FOR_OTHERS)
+        )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == unlimited else soft - FILES_FOR_OTHERS
+
+
+def window_starts(episode: StoredEpisode, cameras: Sequence[Camera], every_step: bool) -> Array:
+    """Returns the first steps (S,) of windows: steps with a new image and step 0, or all steps."""
+    new = np.full(episode.steps, every_step or not cameras)
+    new[:1] = True
+    for camera in cameras:
+        new[1:] |= np.diff(episode.arrays[f"frame/{camera.name}"]) != 0
+    return np.flatnonzero(new)
+
+
+def small_arrays(
+    episodes: Sequence[StoredEpisode], steps: Sequence[Array], contract: Contract
+) -> dict[str, Array]:
+    """Returns all arrays except images and actions at steps (S,) of each episode, concatenated.
+
+    The result has arrays (sum of S, ...) for the keys that every episode has, with `frame/<camera>`
+    of the cameras of the contract.
+    """
+    parts = [
+        _at(episode, chosen, contract) for episode, chosen in zip(episodes, steps, strict=True)
+    ]
+    shared = [key for key in parts[0] if all(key in part for part in parts)]
+    return {key: np.concatenate([part[key] for part in parts]) for key in shared}
+
+
+def _at(episode: StoredEpisode, steps: Array, contract: Contract) -> dict[str, Array]:
+    arrays = episode.arrays
+    state = (
+        "time",
+        "joints/position",
+        "joints/velocity",
+        "joints/effort",
+        *(f"T_base_gripper/{arm}" for arm in contract.arms),
+    )
+    small = {key: arrays[key][steps] for key in state if key in arrays}
+    for camera in contract.cameras:
+        frames = small[f"frame/{camera.name}"] = arrays[f"frame/{camera.name}"][steps]
+        small[f"time/{camera.name}"] = arrays[f"time/{camera.name}"][frames]
+        for key in (f"intrinsics/{camera.name}", f"T_base_camera/{camera.name}"):
+            if key in arrays:
+                stored = arrays[key]
+                fixed = stored.ndim == 2  # One matrix for the whole episode.
+                repeated = np.broadcast_to(stored, (len(steps), *stored.shape)) if fixed else None
+                small[key] = stored[frames] if repeated is None else repeated
+    return small
+
 
 Batch = dict[str, Array]
 CLOUDS_HZ = 6.25

@@ -16,8 +16,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.transforms import inverse, pose, rotation_about
 from stringline.datasets.pointclouds.clouds import Floats, cloud_cameras, depth_view
-from stringline.datasets.pointclouds.icp import Alignment, PosedSurface, align
-from stringline.datasets.pointclouds.surfaces import surface_of
+from stringline.datasets.pointclouds.icp import Alignment, PosedSurface, align, surface_of
 from stringline.datasets.store.episode import StoredEpisode
 
 Views = Mapping[str, Sequence[PosedSurface]]

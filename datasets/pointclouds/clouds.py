@@ -1,11 +1,14 @@
-"""Point clouds of episodes: of one camera, and of all cameras in the base frame of the robot.
+"""Point clouds of episodes: of one camera, of all cameras in the base frame of the robot, in files.
 
 All computations are numpy in float64; `encoders/coordinates/geometry.py` does the same for batches
-of patches in torch.
+of patches in torch. The optional library open3d is imported on its first use.
 """
 
+import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -166,3 +169,36 @@ def find_episode(names: Sequence[str], chosen: str | None) -> str:
             "prefix."
         )
     raise unknown_name("episode", chosen, names[:20])
+
+
+def open3d() -> ModuleType:
+    """Imports open3d.
+
+    Raises:
+        ValueError: open3d is not installed, or a system library that it needs.
+    """
+    try:
+        return importlib.import_module("open3d")
+    except (ImportError, OSError) as error:
+        remedy = (
+            "Install the system library: apt install libusb-1.0-0"
+            if "libusb" in str(error)
+            else 'Run: pip install "stringline[view]"'
+        )
+        raise ValueError(
+            f"This needs open3d, which cannot be imported ({error}). {remedy}"
+        ) from error
+
+
+def write_ply(cloud: Cloud, path: Path) -> None:
+    """Writes a cloud as a binary PLY file with positions in double precision."""
+    if path.suffix != ".ply":
+        raise ValueError(f"A cloud is written as a .ply file; got {path}.")
+    if not len(cloud):
+        raise ValueError("The cloud is empty: no camera has a valid depth pixel.")
+    library = open3d()
+    points = library.geometry.PointCloud(library.utility.Vector3dVector(cloud.points))
+    points.colors = library.utility.Vector3dVector(cloud.colours / np.float64(255))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not library.io.write_point_cloud(str(path), points):
+        raise ValueError(f"{path} could not be written.")

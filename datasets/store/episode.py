@@ -13,23 +13,23 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
-from stringline.datasets.files.checksums import ROWS_FILE, crc32, crc32_of_rows
-from stringline.datasets.store.group_metadata import (
-    EPISODE_KEY,
-    FORMAT_VERSION,
-    DamagedError,
-    checksummed_group,
-    cut_attribute,
-    read_group,
-    read_metadata,
-)
 from stringline.datasets.store.transactions import removed_copies
 from stringline.datasets.store.zarr_layout import (
+    EPISODE_KEY,
+    FORMAT_VERSION,
+    ROWS_FILE,
     ArrayEntry,
+    DamagedError,
     array_metadata,
     array_name,
     check_no_links,
+    checksummed_group,
+    crc32,
+    crc32_of_rows,
+    cut_attribute,
     map_array,
+    read_group,
+    read_metadata,
 )
 
 _FIELDS = ("task", "seed", "success", "source", "instruction")

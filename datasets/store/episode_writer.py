@@ -11,9 +11,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stringline.datasets.contract.contract import Array, Contract, Observation
-from stringline.datasets.contract.validation import (
+from stringline.datasets.contract.contract import (
     OPTIONAL_STEP_KEYS,
+    Array,
+    Contract,
+    Observation,
     check_action,
     check_episode,
     check_observation,
@@ -21,20 +23,28 @@ from stringline.datasets.contract.validation import (
 from stringline.datasets.files.atomic import (
     check_space,
     explained_full_disk,
+    link_or_copy,
+    lock_folder,
     sync,
     sync_tree,
     write_all,
 )
-from stringline.datasets.files.checksums import ROWS_FILE, as_bytes, crc32, crc32_of_rows
-from stringline.datasets.files.hard_links import link_or_copy
-from stringline.datasets.files.lock import lock_folder
 from stringline.datasets.store.episode import (
     EpisodeAttributes,
     MappedArrays,
     StoredEpisode,
     write_metadata,
 )
-from stringline.datasets.store.zarr_layout import ArrayEntry, array_name, chunk_file, little_endian
+from stringline.datasets.store.zarr_layout import (
+    ROWS_FILE,
+    ArrayEntry,
+    array_name,
+    as_bytes,
+    chunk_file,
+    crc32,
+    crc32_of_rows,
+    little_endian,
+)
 
 OPEN_PREFIX = ".open-"
 NEW_PREFIX = ".new-"

@@ -13,15 +13,14 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import EpisodeArrays
-from stringline.datasets.contract.validation import check_episode
-from stringline.datasets.files.atomic import write_file
-from stringline.datasets.files.lock import is_locked
+from stringline.datasets.contract.contract import EpisodeArrays, check_episode
+from stringline.datasets.files.atomic import is_locked, made_folder, write_file
 from stringline.datasets.store.episode import (
     EpisodeAttributes,
     StoredEpisode,
@@ -29,7 +28,8 @@ from stringline.datasets.store.episode import (
     removed_episodes,
 )
 from stringline.datasets.store.episode_writer import NEW_PREFIX, OPEN_PREFIX, EpisodeWriter
-from stringline.datasets.store.group_metadata import (
+from stringline.datasets.store.transactions import StorePin, hidden_by_edits, pin, removed_copies
+from stringline.datasets.store.zarr_layout import (
     FORMAT_VERSION,
     IMAGES_KEY,
     ROOT_KEY,
@@ -38,8 +38,6 @@ from stringline.datasets.store.group_metadata import (
     read_group,
     read_metadata,
 )
-from stringline.datasets.store.pins import StorePin, pin
-from stringline.datasets.store.transactions import hidden_by_edits, removed_copies
 
 _NAME = re.compile(r"(?P<task>[^.].*)\.(?P<seed>\d{10,})\.(?P<id>[0-9a-f]{12})")
 _STARTING_S = 600.0
@@ -250,3 +248,39 @@ def _is_alive(path: Path) -> bool:
         return is_locked(path)
     except FileNotFoundError:
         return True  # Committed or discarded at this moment.
+
+
+@contextmanager
+def new_store(path: str | Path) -> Iterator[EpisodeStore]:
+    """Creates or opens a store for a block, see `EpisodeStore.create`.
+
+    If the block fails, a store that was created here is removed, unless it has an episode or
+    another process works on it.
+    """
+    path = Path(path)
+    with nullcontext() if path.exists() else made_folder(path):
+        created = not (path / "zarr.json").exists()
+        store = EpisodeStore.create(path)
+        try:
+            yield store
+        except BaseException:
+            # Episodes are folders, and the marks of other processes have names with a dot.
+            files = list(path.iterdir())
+            if created and all(each.is_file() and each.name[0] != "." for each in files):
+                for each in files:
+                    each.unlink()
+            raise
+
+
+def store_size(store: EpisodeStore) -> int:
+    """Returns the bytes of all arrays of a store."""
+    return sum(episode.nbytes for episode in store.episodes())
+
+
+def format_size(size: float) -> str:
+    """Returns a size with its unit: `3.2 MiB`, `41 MiB`, `1.6 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

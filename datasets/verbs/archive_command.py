@@ -7,8 +7,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from stringline.datasets.editing.archive import Remote, archive, estimated_size, expand
-from stringline.datasets.store.sizes import format_size, store_size
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore, format_size, store_size
 
 
 def archive_store(config: DictConfig) -> None:

@@ -14,7 +14,6 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from stringline.datasets.files.atomic import write_file
-from stringline.datasets.loading.held_out import split_names
 from stringline.datasets.loading.keypose_modes import (
     EventModes,
     KeyposeCounts,
@@ -23,6 +22,7 @@ from stringline.datasets.loading.keypose_modes import (
     count_keyposes,
 )
 from stringline.datasets.loading.keyposes import KeyposeSettings
+from stringline.datasets.loading.sampler import split_names
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.loading.workspace_clouds import (
     CloudMaker,
@@ -31,8 +31,7 @@ from stringline.datasets.loading.workspace_clouds import (
     check_cloud_cameras,
     cloud_maker,
 )
-from stringline.datasets.store.sizes import format_size
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore, format_size
 
 SHOWN_SEQUENCES = 10
 WIDTH = 100

@@ -1,4 +1,4 @@
-"""`stringline-data import` and `stringline-data export`."""
+"""`stringline-data` import, export, images and annotations: exchange with foreign formats."""
 
 import sys
 from functools import partial
@@ -8,14 +8,17 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
-from stringline.datasets.cameras.image_size import ImageSize
+from stringline.datasets.cameras.resampling import ImageSize, checked_image_size
 from stringline.datasets.command.command_line import report_next
-from stringline.datasets.contract.argument_checks import printable
+from stringline.datasets.contract.argument_checks import printable, unknown_name
 from stringline.datasets.formats.foreign import table_of
-from stringline.datasets.formats.imported_cameras import ImportedCameras
+from stringline.datasets.formats.importing import ImportedCameras
 from stringline.datasets.formats.limited_import import import_limited
-from stringline.datasets.store.new_store import new_store
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.images.coco import write_coco
+from stringline.datasets.images.image_store import ImageStore
+from stringline.datasets.images.omni3d import write_omni3d
+from stringline.datasets.images.reading import Omissions, convert_data_set
+from stringline.datasets.store.store import EpisodeStore, new_store
 
 
 def export_store(config: DictConfig) -> None:
@@ -67,3 +70,24 @@ def _calibration(config: DictConfig) -> CameraCalibration | None:
             raise ValueError("uncalibrated needs cameras=FILE, the calibrations of the others.")
         return None
     return CameraCalibration.read(Path(config.cameras), tuple(config.uncalibrated))
+
+
+_WRITERS = {"coco": write_coco, "omni3d": write_omni3d}
+
+
+def convert_images(config: DictConfig) -> None:
+    """Converts a data set of labelled images or clips to a store."""
+    size = None if config.image_size is None else checked_image_size(config.image_size)
+    reader = instantiate(config.image_format, _convert_="all")
+    omissions = Omissions()
+    store = convert_data_set(reader, Path(config.path), Path(config.store), omissions, size)
+    sys.stdout.write(f"{store.path}: {len(store)} {store.kind}.\n{omissions.table()}")
+
+
+def write_annotations(config: DictConfig) -> None:
+    """Writes the images of a store with a JSON file."""
+    if config.kind not in _WRITERS:
+        raise unknown_name("kind", config.kind, _WRITERS)
+    store = ImageStore(config.store)
+    omissions = _WRITERS[config.kind](store, Path(config.path))
+    sys.stdout.write(f"{config.path}: {len(store)} images.\n{omissions.table()}")

@@ -14,9 +14,8 @@ from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.templates import template_environment
 from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.quality import Finding, findings
-from stringline.datasets.store.sizes import format_size
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore, format_size
+from stringline.datasets.store.verification import Finding, findings
 from stringline.datasets.viewing.keypose_views import KeyposeSection
 from stringline.datasets.viewing.page_drawings import (
     Histogram,

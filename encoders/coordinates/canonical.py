@@ -5,10 +5,11 @@ al., STRING, 2025, arXiv 2502.02562, section 3.3, extension 2), so every relativ
 invariant under that group. In return it is not invariant under other translations.
 
 An azimuth is an angle between -pi and pi, 0 towards `forward`, with a cut on the opposite side.
-Only integer frequencies treat tokens on both sides of the cut as neighbours: `WholeOnCircle` in
-`circle.py` makes them. Without it choose `forward` and `origin` such that the scene does not cross
-the cut; the invariance then holds for all rotations that move no token across it. Tokens without a
-position are put at the mean azimuth of the others, which is right under the same condition only.
+Only integer frequencies, of which a full turn is a multiple, treat tokens on both sides of the
+cut as neighbours: `WholeOnCircle` makes them. Without it choose `forward` and `origin` such that
+the scene does not cross the cut; the invariance then holds for all rotations that move no token
+across it. Tokens without a position are put at the mean azimuth of the others, which is right
+under the same condition only.
 
 Points nearer to the axis than 1 micrometre have no azimuth and thus no position.
 """
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.encoders.coordinates.coordinates import MetricPlaces, MissingDepth
 from stringline.encoders.coordinates.geometry import DepthPooling, View
+from stringline.encoders.positions.frequencies import Frequencies, FrequencyFactory
 
 ON_AXIS_M = 1e-6
 Vector = tuple[float, float, float]
@@ -191,3 +193,49 @@ def _frame(axis: Vector, forward: Vector) -> tuple[Vector, Vector, Vector]:
         _vector("axis", direction) for direction in (ahead, np.cross(upright, ahead), upright)
     )
     return x, y, z
+
+
+class WholeOnCircle(Frequencies):
+    """Frequencies whose entries along some axes are rounded to integers per radian.
+
+    exp(i w phi) is a function of a direction only if w (phi + 2 pi) and w phi differ by full turns.
+    Gradients pass through the rounding unchanged (Bengio et al., 2013, arXiv 1308.3432), so the
+    wrapped frequencies keep learning and jump between integers.
+    """
+
+    def __init__(
+        self,
+        sets: int,
+        axes: int,
+        planes: int,
+        *,
+        frequencies: FrequencyFactory,
+        angles: Sequence[int] = (0,),
+    ) -> None:
+        """Builds the wrapped frequencies.
+
+        `angles` are the axes in radians: 0 in `CylindricalPlaces`, 1 in `SphericalPlaces`.
+        """
+        super().__init__(sets, axes, planes)
+        if not angles or not all(0 <= angle < axes for angle in angles):
+            raise ValueError(
+                f"angles are {tuple(angles)}; allowed: at least one of the axes 0 to {axes - 1}."
+            )
+        self.angles = tuple(angles)
+        self.frequencies: Frequencies = frequencies(sets=sets, axes=axes, planes=planes)
+
+    def forward(self) -> Tensor:
+        """Returns Omega."""
+        omega: Tensor = self.frequencies()
+        whole = omega + (omega.round() - omega).detach()
+        on_circle = torch.tensor([axis in self.angles for axis in range(self.axes)])
+        on_circle = on_circle.to(omega.device, non_blocking=True)
+        return torch.where(on_circle[:, None], whole, omega)
+
+    def reset_parameters(self, seed: int) -> None:
+        """Draws the initial values of the wrapped frequencies."""
+        self.frequencies.reset_parameters(seed)
+
+    def zero_(self) -> None:
+        """Sets the wrapped frequencies to zero; see `Frequencies.zero_`."""
+        self.frequencies.zero_()

@@ -1,21 +1,74 @@
-"""Coordinates of patches: pixels, pixels and depth, or metres in the base frame."""
+"""Coordinates of patches: pixels, pixels and depth, or metres in a frame of the robot.
 
+The pixel of a patch is its centre, or in training a random pixel around it. Metric coordinates
+are in the base frame, and `Frames` adds those in the grippers of the arms.
+"""
+
+import math
 from collections.abc import Sequence
 from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.argument_checks import FINITE, unknown_name
+from stringline.datasets.contract.argument_checks import FINITE, NOT_NEGATIVE, unknown_name
 from stringline.encoders.coordinates.geometry import (
     DepthPooling,
     View,
     check_pooling,
+    patch_centres,
     patch_places,
     pooled_depth,
 )
-from stringline.encoders.coordinates.perturbation import PatchCentres
 from stringline.encoders.positions.precision import values_are_hidden
+
+
+def truncated_normal(
+    shape: tuple[int, ...], deviation: float, device: torch.device | None = None
+) -> Tensor:
+    """Draws float32 numbers from a normal distribution of mean 0 conditioned on [-1/2, 1/2].
+
+    By the inverse distribution function, from torch's global generator of the device. `deviation`,
+    above 0, is the standard deviation before truncation; the result approaches a uniform
+    distribution as it grows.
+    """
+    unit = deviation * math.sqrt(2)
+    # Near 1 floating-point numbers cannot resolve deviates above about 5.5: infinite ones are
+    # clamped.
+    uniform = 2 * torch.rand(shape, device=device) - 1
+    return (unit * torch.erfinv(uniform * math.erf(0.5 / unit))).clamp(-0.5, 0.5)
+
+
+class PatchCentres(nn.Module):
+    """The pixels of patches; in training mode each patch may be moved within its cell.
+
+    Position perturbation of ComRoPE (Yu et al., 2025, arXiv 2506.03737, equation 11): normal with
+    standard deviation sigma cells, truncated to the cell. The published code takes half of it,
+    clamps, which leaves a third of the draws on the border, and needs to be switched off at test
+    time; here evaluation mode never draws.
+    """
+
+    def __init__(self, perturbation: float = 0.0) -> None:
+        """Sets sigma, in cells; 0: no perturbation. The paper recommends 1."""
+        super().__init__()
+        if perturbation not in NOT_NEGATIVE:
+            raise ValueError(
+                f"perturbation is {perturbation}; allowed: 0 (none) and above, in cells."
+            )
+        self.perturbation = perturbation
+
+    def forward(self, view: View, patch: int, batch: int, device: torch.device) -> Tensor:
+        """Returns pixels (u, v), (batch, N, 2) float32, row by row; random in training."""
+        if view.height % patch or view.width % patch:
+            raise ValueError(
+                f"Images are {view.height}x{view.width}; allowed: multiples of the patch of "
+                f"{patch} pixels."
+            )
+        centres = patch_centres(view.height, view.width, patch, device).expand(batch, -1, -1)
+        if not self.training or not self.perturbation:
+            return centres
+        return centres + patch * truncated_normal(tuple(centres.shape), self.perturbation, device)
+
 
 RAYS = "rays"
 
@@ -264,3 +317,97 @@ def _in_cells(centres: Tensor, view: View, grid: tuple[int, int]) -> Tensor:
 
 def _all_placed(points: Tensor) -> Tensor:
     return torch.ones(points.shape[:2], dtype=torch.bool, device=points.device)
+
+
+Division = Literal["axes", "heads"]
+Pose = Tensor | None
+"""Poses (B, 4, 4) of a frame in the base frame; None: the base frame itself."""
+
+
+class Frames(nn.Module):
+    """The frames in which tokens have coordinates, in metres.
+
+    In the frame of a gripper, a point p of the base frame has the coordinates R^T (p - t), with the
+    present rotation R and position t of the gripper. So the orientation of the gripper enters
+    attention, and relative values are rotated with it. If the base frame is not among the frames, a
+    rigid motion of the whole scene including the robot has no effect.
+    """
+
+    def __init__(self, *, names: Sequence[str] = ("grippers",), by: Division = "axes") -> None:
+        """Sets the frames.
+
+        Args:
+            names: `base`, `grippers` (one frame per arm) or `gripper/<arm>`, each frame once.
+            by: `axes`: one encoding over the coordinates in all frames, 3 axes per frame; `heads`:
+                the attention heads are divided among the frames, and each frame has its own
+                encoding.
+        """
+        super().__init__()
+        if by not in get_args(Division):
+            raise unknown_name("division of frames", str(by), get_args(Division))
+        if isinstance(names, str) or not names:
+            raise ValueError(
+                f"The names of frames are {names!r}; allowed: a list such as [base, grippers]."
+            )
+        self.names = tuple(names)
+        self.by = by
+
+    def arms(self, known: Sequence[str]) -> tuple[str | None, ...]:
+        """Returns the arm of each frame, None for the base frame.
+
+        Args:
+            known: The arms that have a gripper pose.
+
+        Raises:
+            ValueError: A frame does not exist or occurs twice.
+        """
+        of_one = {f"gripper/{arm}": (arm,) for arm in known}
+        meanings: dict[str, tuple[str | None, ...]] = {"base": (None,), "grippers": tuple(known)}
+        meanings |= of_one
+        for name in self.names:
+            if name not in meanings:
+                raise unknown_name("frame", name, meanings)
+        found = [arm for name in self.names for arm in meanings[name]]
+        if len(set(found)) < len(found):
+            raise ValueError(f"The frames {list(self.names)} repeat one; allowed: each once.")
+        return tuple(found)
+
+
+def are_metric(coordinates: Coordinates) -> bool:
+    """Returns whether coordinates are metres in the base frame: points keep their coordinates."""
+    point = torch.tensor([[[0.1, -0.2, 0.3]]])
+    placed, has_position = coordinates.points(point)
+    return placed.shape == point.shape and torch.equal(placed, point) and bool(has_position.all())
+
+
+def in_frames(points: Tensor, poses: Sequence[Pose]) -> Tensor:
+    """Returns the coordinates of points (B, N, 3) in F frames side by side, (B, N, 3 F)."""
+    return torch.cat([points if T is None else _inside(points, T) for T in poses], dim=-1)
+
+
+def directions_in_frames(rotations: Tensor, poses: Sequence[Pose]) -> Tensor:
+    """Returns the axes of rotations (B, M, 3, 3) in F frames, (B, M, 3 F, 3).
+
+    These are the derivatives of `in_frames` of a point along the axes of each rotation.
+    """
+    return torch.cat([rotations if T is None else _turned(rotations, T) for T in poses], dim=-2)
+
+
+def vectors_in_frames(vectors: Tensor, poses: Sequence[Pose]) -> Tensor:
+    """Returns vectors (B, N, 3), without an origin, in F frames side by side, (B, N, 3 F)."""
+    return torch.cat([vectors if T is None else _rotated(vectors, T) for T in poses], dim=-1)
+
+
+# Products and sums instead of a matmul, which TF32 or autocast would round.
+def _inside(points: Tensor, T: Tensor) -> Tensor:
+    T = T.to(points.dtype)
+    return _rotated(points - T[:, None, :3, 3], T)
+
+
+def _rotated(vectors: Tensor, T: Tensor) -> Tensor:
+    return (T[:, None, :3, :3].to(vectors.dtype) * vectors[..., None]).sum(dim=-2)
+
+
+def _turned(rotations: Tensor, T: Tensor) -> Tensor:
+    back = T[:, None, :3, :3].to(rotations.dtype)
+    return (back[..., :, None] * rotations[..., :, None, :]).sum(dim=-3)

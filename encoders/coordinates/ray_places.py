@@ -15,6 +15,7 @@ from stringline.encoders.coordinates.coordinates import (
     RAYS,
     Coordinates,
     MetricPlaces,
+    PatchCentres,
     check_points,
 )
 from stringline.encoders.coordinates.geometry import (
@@ -25,7 +26,6 @@ from stringline.encoders.coordinates.geometry import (
     patch_spread,
     pooled_depth,
 )
-from stringline.encoders.coordinates.perturbation import PatchCentres
 
 
 class RayPlaces(nn.Module):

@@ -1,23 +1,362 @@
-"""Average precision of detections in the image (COCO) and in space (Omni3D)."""
+"""Average precision of detections in the image (COCO) and in space (Omni3D).
+
+Predictions are matched to the objects of a name by their overlap, once. The average precision of
+any draw of images, and of subsets of the objects, follows from the matches.
+"""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stringline.datasets.images.labelled_image import LabelledObject
-from stringline.encoders.perception.detections import (
-    EVERYTHING,
-    Array,
-    Detection,
-    Space,
-    Subset,
-    overlaps,
-)
-from stringline.encoders.perception.matched_detections import MatchedDetections, Matches
+from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.images.labelled_image import Box3d, LabelledObject
+from stringline.encoders.perception.overlap import iou_matrix
+
+Array = NDArray[np.float64]
+Space = Literal["2d", "3d"]
+SPACES: tuple[Space, ...] = ("2d", "3d")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Detection:
+    """One predicted object.
+
+    Attributes:
+        name: The name, of the vocabulary that the detector was asked for.
+        score: The larger, the more certain.
+        box2d: (4,) x0, y0, x1, y1 in pixels; None where only `box3d` is predicted.
+        box3d: The box in the camera frame; None where only `box2d` is predicted.
+    """
+
+    name: str
+    score: float
+    box2d: NDArray[np.floating] | None = None
+    box3d: Box3d | None = None
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.score):
+            raise ValueError(f"The score of {self.name!r} is {self.score}; allowed: finite.")
+        if self.box2d is None:
+            return
+        box = np.asarray(self.box2d, np.float64)
+        if box.shape != (4,) or not np.isfinite(box).all() or (box[:2] > box[2:]).any():
+            raise ValueError(
+                f"The box of {self.name!r} is {box.tolist()}; allowed: finite, x0 <= x1, y0 <= y1."
+            )
+
+
+Item = LabelledObject | Detection
+
+
+def size_2d(item: Item) -> float | None:
+    """Returns the square root of the area of the box in the image, in pixels."""
+    if item.box2d is None:
+        return None
+    x0, y0, x1, y1 = item.box2d
+    return float(np.sqrt(max(x1 - x0, 0) * max(y1 - y0, 0)))
+
+
+def size_3d(item: Item) -> float | None:
+    """Returns the longest side in metres."""
+    return None if item.box3d is None else float(item.box3d.size.max())
+
+
+def distance(item: Item) -> float | None:
+    """Returns the distance of the centre from the camera, in metres."""
+    return None if item.box3d is None else float(np.linalg.norm(item.box3d.centre))
+
+
+def visibility(item: Item) -> float | None:
+    """Returns the share of the pixels that other objects do not hide; predictions have none."""
+    return item.visibility if isinstance(item, LabelledObject) else None
+
+
+Quantity = Literal["size_2d", "size_3d", "distance", "visibility"]
+QUANTITIES: dict[str, Callable[[Item], float | None]] = {
+    "size_2d": size_2d,
+    "size_3d": size_3d,
+    "distance": distance,
+    "visibility": visibility,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subset:
+    """A part of the objects, by a range of a quantity, by names, or by both.
+
+    Attributes:
+        title: The name of the subset, such as "near".
+        quantity: "size_2d" (pixels), "size_3d" (metres), "distance" (metres) or "visibility"; None:
+            names only.
+        least: Closed lower bound.
+        below: Open upper bound.
+        names: The names, such as those known from training; None: all.
+    """
+
+    title: str
+    quantity: Quantity | None = None
+    least: float = -np.inf
+    below: float = np.inf
+    names: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.quantity is not None and self.quantity not in QUANTITIES:
+            raise unknown_name("quantity", self.quantity, QUANTITIES)
+        if not self.least < self.below:
+            raise ValueError(
+                f"Subset {self.title!r} is from {self.least:g} to below {self.below:g}; allowed: "
+                f"a range with values."
+            )
+
+    def holds(self, item: Item) -> bool:
+        """Returns whether an object belongs to the subset; not if its quantity is unknown."""
+        return self.names_hold(item.name) and self._in_range(item, unknown=False)
+
+    def counts_if_wrong(self, detection: Detection) -> bool:
+        """Returns whether an unmatched prediction counts as wrong.
+
+        As in COCO those out of the range do not; those whose quantity is unknown do.
+        """
+        return self._in_range(detection, unknown=True)
+
+    def names_hold(self, name: str) -> bool:
+        """Returns whether objects of a name may belong to the subset."""
+        return self.names is None or name in self.names
+
+    def _in_range(self, item: Item, *, unknown: bool) -> bool:
+        if self.quantity is None:
+            return True
+        value = QUANTITIES[self.quantity](item)
+        return unknown if value is None else self.least <= value < self.below
+
+
+EVERYTHING = Subset(title="all")
+
+
+def overlaps(found: Sequence[Item], true: Sequence[Item], space: Space) -> Array:
+    """Returns the IoU (N, M) of boxes in the image or of 3D boxes.
+
+    Raises:
+        ValueError: A box is unknown, or the space does not exist.
+    """
+    if space == "3d":
+        return iou_matrix([_box3d(item) for item in found], [_box3d(item) for item in true])
+    if space != "2d":
+        raise unknown_name("space", space, SPACES)
+    first = np.array([_box2d(item) for item in found], np.float64).reshape(-1, 1, 4)
+    second = np.array([_box2d(item) for item in true], np.float64).reshape(1, -1, 4)
+    low = np.maximum(first[..., :2], second[..., :2])
+    high = np.minimum(first[..., 2:], second[..., 2:])
+    shared = np.clip(high - low, 0, None).prod(axis=-1)
+    union = (first[..., 2:] - first[..., :2]).prod(axis=-1)
+    union = union + (second[..., 2:] - second[..., :2]).prod(axis=-1) - shared
+    found_iou: Array = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return found_iou
+
+
+def matched_ious(
+    found: Sequence[Item],
+    true: Sequence[Item],
+    pairs: tuple[Sequence[int], Sequence[int]],
+    space: Space,
+) -> Array:
+    """Returns the IoU of each object with the prediction that is matched to it, (M,).
+
+    STRING (Schenck et al., 2025) reports the mean of these over objects and does not say how they
+    are matched. Here it is the matching of training over all objects; unmatched objects have 0.
+
+    Args:
+        found: N predictions.
+        true: M objects.
+        pairs: Predictions and objects of the pairs, as `match` returns them.
+        space: "2d" or "3d".
+    """
+    matched = np.zeros(len(true))
+    for row, column in zip(*pairs, strict=True):
+        matched[column] = overlaps([found[row]], [true[column]], space)[0, 0]
+    return matched
+
+
+def _box2d(item: Item) -> NDArray[np.floating]:
+    if item.box2d is None:
+        raise ValueError(f"An object {item.name!r} has no box in the image; leave it out.")
+    return item.box2d
+
+
+def _box3d(item: Item) -> Box3d:
+    if item.box3d is None:
+        raise ValueError(f"An object {item.name!r} has no 3D box; leave it out.")
+    return item.box3d
+
+
+_RECALLS = np.linspace(0, 1, 101)
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Matches:
+    """The predictions of one name in one image against its objects.
+
+    Attributes:
+        scores: (N,), descending.
+        hits: (T, N), whether a prediction is matched to an object, per threshold.
+        ignored: (T, N), whether it counts neither as right nor as wrong.
+        objects: Number of objects to be found.
+    """
+
+    scores: Array
+    hits: Flags
+    ignored: Flags
+    objects: int
+
+
+class MatchedDetections:
+    """The matches of all names and images, as `AveragePrecision` makes them.
+
+    Attributes:
+        matches: By name and image.
+        thresholds: (T,) of the IoU.
+        images: Number of images.
+    """
+
+    def __init__(
+        self,
+        matches: Mapping[str, Mapping[int, Matches]],
+        thresholds: Sequence[float] | Array,
+        images: int,
+    ) -> None:
+        self.matches = matches
+        self.thresholds = np.asarray(thresholds, np.float64)
+        self.images = images
+
+    def by_name(self, images: Iterable[int] | None = None) -> dict[str, Array]:
+        """Returns the average precision of each name with objects, (T,) per threshold.
+
+        Args:
+            images: Indices of images, repeated ones count again; None: all.
+        """
+        drawn = list(range(self.images)) if images is None else [int(image) for image in images]
+        found = {}
+        for name, matches in sorted(self.matches.items()):
+            chosen = [matches[image] for image in drawn if image in matches]
+            if sum(each.objects for each in chosen):
+                found[name] = _average_precision(chosen)
+        return found
+
+    def value(self, images: Iterable[int] | None = None) -> float:
+        """Returns the mean over names and thresholds, 0 to 1; NaN without objects."""
+        return _mean(list(self.by_name(images).values()))
+
+    def at(self, threshold: float, images: Iterable[int] | None = None) -> float:
+        """Returns the mean over names at one threshold; NaN without objects.
+
+        Args:
+            threshold: One of the thresholds.
+            images: See `by_name`.
+
+        Raises:
+            ValueError: It is none of the thresholds.
+        """
+        (index,) = np.nonzero(np.isclose(self.thresholds, threshold))
+        if not len(index):
+            raise ValueError(
+                f"There is no threshold {threshold}; allowed: {self.thresholds.tolist()}."
+            )
+        return _mean([values[index] for values in self.by_name(images).values()])
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Returns the matches as arrays, for `from_arrays`.
+
+        With P pairs of a name and an image that have N predictions in total:
+
+        - `thresholds` (T,), `images` (), `names` (K,).
+        - `name`, `image`, `objects`, `predictions` (P,): which name and image, and how many objects
+          and predictions they have.
+        - `scores` (N,), `hits` and `ignored` (T, N): those of all pairs in their order.
+        """
+        names = sorted(self.matches)
+        pairs = [
+            (number, image, each)
+            for number, name in enumerate(names)
+            for image, each in sorted(self.matches[name].items())
+        ]
+        none = np.zeros((len(self.thresholds), 0), bool)
+        return {
+            "thresholds": self.thresholds,
+            "images": np.array(self.images),
+            "names": np.array(names, np.str_),
+            "name": np.array([number for number, _, _ in pairs], np.int64),
+            "image": np.array([image for _, image, _ in pairs], np.int64),
+            "objects": np.array([each.objects for *_, each in pairs], np.int64),
+            "predictions": np.array([len(each.scores) for *_, each in pairs], np.int64),
+            "scores": np.concatenate([np.zeros(0), *(each.scores for *_, each in pairs)]),
+            "hits": np.concatenate([none, *(each.hits for *_, each in pairs)], axis=1),
+            "ignored": np.concatenate([none, *(each.ignored for *_, each in pairs)], axis=1),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "MatchedDetections":
+        """Returns the matches of arrays, see `to_arrays`.
+
+        Raises:
+            ValueError: The arrays do not fit each other.
+            KeyError: One is missing.
+        """
+        lengths = arrays["predictions"]
+        parts = zip(
+            arrays["name"].tolist(),
+            arrays["image"].tolist(),
+            arrays["objects"].tolist(),
+            _split(arrays["scores"], lengths),
+            _split(arrays["hits"], lengths),
+            _split(arrays["ignored"], lengths),
+            strict=True,
+        )
+        matches: dict[str, dict[int, Matches]] = {str(name): {} for name in arrays["names"]}
+        names = list(matches)
+        for name, image, objects, scores, hits, ignored in parts:
+            matches[names[name]][image] = Matches(
+                scores=scores, hits=hits, ignored=ignored, objects=objects
+            )
+        return cls(matches, arrays["thresholds"], int(arrays["images"]))
+
+
+def _split(array: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Splits the last axis into parts of these lengths."""
+    if array.shape[-1] != lengths.sum():
+        raise ValueError(f"An array of {array.shape[-1]} predictions; allowed: {lengths.sum()}.")
+    return np.split(array, np.cumsum(lengths), axis=-1)[:-1]
+
+
+def _mean(values: Sequence[Array]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _average_precision(matches: Sequence[Matches]) -> Array:
+    """Returns the average precision (T,) of the predictions of one name."""
+    order = np.argsort(-np.concatenate([each.scores for each in matches]), kind="stable")
+    hits = np.concatenate([each.hits for each in matches], axis=1)[:, order]
+    counts = ~np.concatenate([each.ignored for each in matches], axis=1)[:, order]
+    right = np.cumsum(hits & counts, axis=1)
+    wrong = np.cumsum(~hits & counts, axis=1)
+    recall = right / sum(each.objects for each in matches)
+    precision = right / np.maximum(right + wrong, 1)
+    precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    # A recall that is never reached has the precision 0.
+    padded = np.concatenate([precision, np.zeros((len(precision), 1))], axis=1)
+    return np.array(
+        [
+            values[np.searchsorted(reached, _RECALLS, side="left")].mean()
+            for values, reached in zip(padded, recall, strict=True)
+        ]
+    )
+
 
 COCO_THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).round(2).tolist())
 OMNI3D_THRESHOLDS = tuple(np.linspace(0.05, 0.5, 10).round(2).tolist())

@@ -1,22 +1,123 @@
-"""Losses of detectors: focal, corners, numbers, and the generalised IoU in the image."""
+"""Losses of detectors, and the assignment of predictions to objects.
+
+A network predicts an oriented box as 12 numbers. The losses are focal, of corners, of numbers,
+and the generalised IoU in the image. The Hungarian method assigns predictions to objects by costs
+of the same kinds; it requires scipy, see the extra `perception`.
+"""
 
 from itertools import permutations, product
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, Range, unknown_name
-from stringline.datasets.images.boxes import CORNER_SIGNS
-from stringline.encoders.perception.box_numbers import (
-    Boxes,
-    SizeScale,
-    corners,
-    published_numbers,
-    published_numbers_of_boxes,
-)
+from stringline.datasets.images.labelled_image import CORNER_SIGNS
 from stringline.encoders.positions.precision import at_least_float32
+
+NUMBERS = 12
+SizeScale = Literal["softplus", "exp"]
+"""The function from a number of a network to a side length."""
+SIZE_SCALES: tuple[SizeScale, ...] = ("softplus", "exp")
+
+
+class Boxes(NamedTuple):
+    """Oriented boxes; a point c of the cube [-1/2, 1/2]^3 lies at centre + R (size * c).
+
+    Attributes:
+        centre: (..., 3) in metres.
+        rotation: (..., 3, 3), the columns are the axes of the box.
+        size: (..., 3), side lengths along these axes in metres, above 0.
+    """
+
+    centre: Tensor
+    rotation: Tensor
+    size: Tensor
+
+
+def boxes_from_numbers(numbers: Tensor, sizes: SizeScale = "softplus") -> Boxes:
+    """Returns the boxes of predicted numbers, in float32 at least.
+
+    The format of STRING (Schenck et al., 2025, F.2.1): translation (3), the first two columns of R
+    (6), sizes (3). The columns need not be orthonormal: Gram-Schmidt makes a rotation of them
+    (Y. Zhou et al., "On the continuity of rotation representations in neural networks", CVPR
+    2019, arXiv 1812.07035, equation 15). Departure: STRING predicts the side lengths themselves,
+    which may become negative; here they are a positive function of the numbers.
+
+    Args:
+        numbers: (..., 12). The columns must not be parallel or zero: such boxes are NaN. A network
+            whose last layer starts at zero therefore needs a bias, such as `numbers_from_boxes` of
+            a typical box.
+        sizes: "softplus" for log(1 + e^x), which is linear in the length of large boxes, or "exp",
+            with which a difference of numbers is a ratio of lengths.
+    """
+    numbers = at_least_float32(_checked(numbers))
+    first = numbers[..., 3:6]
+    second = numbers[..., 6:9]
+    x = first / first.norm(dim=-1, keepdim=True)
+    rest = second - (x * second).sum(-1, keepdim=True) * x
+    y = rest / rest.norm(dim=-1, keepdim=True)
+    rotation = torch.stack((x, y, torch.linalg.cross(x, y)), dim=-1)
+    return Boxes(numbers[..., :3], rotation, positive_sizes(numbers[..., 9:], sizes))
+
+
+def numbers_from_boxes(
+    centre: Tensor, rotation: Tensor, size: Tensor, sizes: SizeScale = "softplus"
+) -> Tensor:
+    """Returns the numbers (..., 12) from which `boxes_from_numbers` makes these boxes."""
+    _check_scale(sizes)
+    # log(e^s - 1), which does not overflow for large s.
+    scaled = size.log() if sizes == "exp" else size + torch.log(-torch.expm1(-size))
+    return torch.cat((centre, *_columns(rotation), scaled), dim=-1)
+
+
+def positive_sizes(numbers: Tensor, sizes: SizeScale) -> Tensor:
+    """Returns the side lengths of numbers of the same shape."""
+    _check_scale(sizes)
+    return numbers.exp() if sizes == "exp" else functional.softplus(numbers)
+
+
+def published_numbers(numbers: Tensor, sizes: SizeScale = "softplus") -> Tensor:
+    """Returns predicted numbers with side lengths in metres, as STRING's L1 loss compares them.
+
+    The columns stay as predicted, so the loss also pulls them towards unit length.
+    """
+    numbers = at_least_float32(_checked(numbers))
+    return torch.cat((numbers[..., :9], positive_sizes(numbers[..., 9:], sizes)), dim=-1)
+
+
+def published_numbers_of_boxes(boxes: Boxes) -> Tensor:
+    """Returns translation, first two columns of R and side lengths, (..., 12)."""
+    return torch.cat((boxes.centre, *_columns(boxes.rotation), boxes.size), dim=-1)
+
+
+def corners(centre: Tensor, rotation: Tensor, size: Tensor) -> Tensor:
+    """Returns the corners (..., 8, 3), in the order of `datasets/images/boxes.CORNER_SIGNS`."""
+    signs = torch.as_tensor(CORNER_SIGNS, dtype=size.dtype, device=size.device)
+    offsets = signs / 2 * size[..., None, :]
+    # Products and sums: TF32 or autocast would round a matmul to millimetres.
+    return centre[..., None, :] + (rotation[..., None, :, :] * offsets[..., None, :]).sum(-1)
+
+
+def _columns(rotation: Tensor) -> tuple[Tensor, Tensor]:
+    return rotation[..., 0], rotation[..., 1]
+
+
+def _checked(numbers: Tensor) -> Tensor:
+    if numbers.shape[-1:] != (NUMBERS,):
+        raise ValueError(
+            f"Numbers of boxes have the shape {tuple(numbers.shape)}; allowed: (..., {NUMBERS})."
+        )
+    return numbers
+
+
+def _check_scale(sizes: str) -> None:
+    if sizes not in SIZE_SCALES:
+        raise unknown_name("scale of sizes", sizes, SIZE_SCALES)
+
 
 _SHARES = Range(least=0, most=1)
 _LEAST_SIDE_M = 0.2
@@ -184,3 +285,128 @@ def _relabelled_distances(found: Tensor, wanted: Tensor, symmetry: Symmetry) -> 
     # All pairs of corners are fewer than the corners of all labellings.
     pairs = (found[..., :, None, :] - wanted[..., None, :, :]).abs().sum(-1)  # (..., 8, 8)
     return pairs[..., torch.arange(8, device=pairs.device), orders].sum(-1)
+
+
+Indices = NDArray[np.intp]
+
+
+def match(cost: Tensor | NDArray[np.floating]) -> tuple[Indices, Indices]:
+    """Returns the assignment of rows to columns with the smallest sum of costs.
+
+    H. W. Kuhn, "The Hungarian method for the assignment problem", Naval Research Logistics
+    Quarterly 2 (1955), p. 83-97, by `scipy.optimize.linear_sum_assignment`.
+
+    Args:
+        cost: (N, M), such as predictions by objects.
+
+    Returns:
+        Row and column of each of the min(N, M) pairs, rows ascending.
+
+    Raises:
+        ValueError: A cost is NaN or infinite, or SciPy is not installed.
+    """
+    try:
+        from scipy.optimize import linear_sum_assignment
+    except ImportError as error:
+        raise ValueError(
+            "Matching needs SciPy, which is not installed. Run: pip install "
+            '"stringline[perception]"'
+        ) from error
+    table = cost.detach().cpu().numpy() if isinstance(cost, Tensor) else np.asarray(cost)
+    if table.ndim != 2:
+        raise ValueError(f"The costs have the shape {table.shape}; allowed: (N, M).")
+    wrong = int((~np.isfinite(table)).sum())
+    if wrong:
+        raise ValueError(
+            f"{wrong} of {table.size} costs of matching are not finite. The predictions are not, "
+            f"or a target is not."
+        )
+    rows, columns = linear_sum_assignment(table)
+    return rows, columns
+
+
+def match_batch(cost: Tensor, counts: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Matches the images of a batch after one transfer from the device.
+
+    Args:
+        cost: (B, N, M), predictions by objects.
+        counts: Number of objects of each image, 0 to M; the other columns are padding.
+
+    Returns:
+        Image, prediction and object of each pair, on the device of the costs.
+
+    Raises:
+        ValueError: A cost is not finite, or there are more objects than predictions or columns.
+    """
+    if len(counts) != cost.shape[0] or max(counts, default=0) > min(cost.shape[1:]):
+        raise ValueError(
+            f"Costs of the shape {tuple(cost.shape)} for images of {counts} objects; allowed: one "
+            f"count per image, of at most {min(cost.shape[1:])} objects."
+        )
+    tables = cost.detach().float().cpu().numpy()
+    pairs = [match(table[:, :count]) for table, count in zip(tables, counts, strict=True)]
+    found = [
+        (image, row, column)
+        for image, (rows, columns) in enumerate(pairs)
+        for row, column in zip(rows, columns, strict=True)
+    ]
+    indices = torch.tensor(found, dtype=torch.long, device=cost.device).reshape(-1, 3)
+    return indices[:, 0], indices[:, 1], indices[:, 2]
+
+
+def class_cost(logits: Tensor, labels: Tensor, alpha: float = 0.3, gamma: float = 2.0) -> Tensor:
+    """Returns OWL-ViT's cost of classes (..., N, M): the focal loss if present less if absent.
+
+    Args:
+        logits: (..., N, Q) of predictions for queries.
+        labels: (..., M, Q), 1 for the queries that name an object, else 0.
+        alpha: As for `focal_loss`.
+        gamma: As for `focal_loss`.
+    """
+    present = focal_loss(logits, torch.ones_like(logits), alpha, gamma)
+    absent = focal_loss(logits, torch.zeros_like(logits), alpha, gamma)
+    difference = present - absent
+    return difference @ labels.to(difference.dtype).mT
+
+
+def box_cost(
+    numbers: Tensor,
+    target: Boxes,
+    *,
+    sizes: SizeScale = "softplus",
+    symmetry: Symmetry = "none",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Returns STRING's cost of boxes (..., N, M): L1 distance of 12 numbers plus that of corners.
+
+    Args:
+        numbers: (..., N, 12) predicted numbers.
+        target: Boxes (..., M).
+        sizes: The function from numbers to side lengths.
+        symmetry: The labellings of the axes of which that with the nearest corners counts.
+        weight: (..., M) factor of lengths, see `size_weight`; None: 1.
+    """
+    numbers = numbers[..., :, None, :]
+    target = Boxes(*(part.unsqueeze(-k) for part, k in zip(target, (3, 4, 3), strict=True)))
+    predicted = boxes_from_numbers(numbers, sizes)
+    if symmetry != "none":
+        target = nearest_labelling(predicted, target, symmetry)
+    weight = None if weight is None else weight.unsqueeze(-2)
+    of_corners = corner_loss(predicted, target)
+    weighted = of_corners if weight is None else weight * of_corners
+    return number_loss(numbers, target, sizes, weight) + weighted
+
+
+def box_cost_2d(predicted: Tensor, target: Tensor) -> Tensor:
+    """Returns OWL-ViT's cost of boxes in the image (..., N, M): L1 distance less generalised IoU.
+
+    As in its code, this L1 distance is of centre, width and height; that of the loss is of corners.
+
+    Args:
+        predicted: (..., N, 4) centre x, y, width and height in shares of the image.
+        target: (..., M, 4), the same.
+    """
+    first = predicted[..., :, None, :]
+    second = target[..., None, :, :]
+    distance = (first - second).abs().sum(-1)
+    return distance - generalised_iou_2d(corners_2d(first), corners_2d(second))

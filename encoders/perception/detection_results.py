@@ -1,8 +1,13 @@
-"""Measurement of detectors: mean IoU of matched objects, and average precision."""
+"""Measurement of detectors: mean IoU of matched objects, and average precision.
 
-from collections.abc import Sequence
+Both are measured of all objects, and by their size, distance and visibility. The baseline of 3D
+detectors is the overlap that one box, the same for all objects, reaches.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from statistics import fmean
 from typing import Protocol
 
@@ -11,24 +16,145 @@ import torch
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.images.boxes import Box3d
-from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
-from stringline.encoders.perception.average_precision import AveragePrecision
-from stringline.encoders.perception.constant_box import constant_box_iou
-from stringline.encoders.perception.detection_subsets import (
-    measured_subsets,
-    subset_statistics,
+from stringline.datasets.images.labelled_image import Box3d, LabelledImage, LabelledObject
+from stringline.encoders.perception.average_precision import (
+    QUANTITIES,
+    AveragePrecision,
+    Detection,
+    Quantity,
+    Space,
+    Subset,
+    overlaps,
 )
-from stringline.encoders.perception.detections import Detection, Space, Subset, overlaps
-from stringline.encoders.perception.matching import match
-from stringline.encoders.perception.overlap import sampled_iou
+from stringline.encoders.perception.detection_losses import match
+from stringline.encoders.perception.overlap import iou_matrix, sampled_iou
 from stringline.encoders.perception.perception_network import (
     Details,
     Drawing,
     Measurement,
+    Row,
     Statistic,
     mean_over_images,
 )
+
+# Bounds between the ranges.
+VISIBILITY = (0.5, 0.9)
+COCO = (32.0, 96.0)
+UNITS: dict[Quantity, str] = {"size_2d": " px", "size_3d": " m", "distance": " m", "visibility": ""}
+MEASURED: dict[Space, tuple[Quantity, ...]] = {
+    "2d": ("size_2d", "visibility"),
+    "3d": ("size_3d", "distance", "visibility"),
+}
+_THIRDS = (1 / 3, 2 / 3)
+
+
+def subsets_of(objects: Sequence[LabelledObject], space: Space) -> Iterator[Subset]:
+    """Yields ranges of each quantity that objects of a space have.
+
+    Visibility has ranges from .5 and from .9; lengths and distances have thirds of the objects.
+    Sizes in the image have the ranges of COCO, or thirds if no object reaches the largest of them.
+    A quantity of which all objects are in one range is left out.
+    """
+    for quantity in MEASURED[space]:
+        known = [value for each in objects if (value := QUANTITIES[quantity](each)) is not None]
+        if not known:
+            continue
+        bounds = _bounds(quantity, known)
+        ends = sorted({-np.inf, *bounds, np.inf})
+        ranges = [
+            Subset(title=_title(quantity, low, high), quantity=quantity, least=low, below=high)
+            for low, high in pairwise(ends)
+        ]
+        held = [one for one in ranges if any(map(one.holds, objects))]
+        if len(held) > 1:
+            yield from held
+
+
+def measured_subsets(
+    truth: Sequence[Sequence[LabelledObject]],
+    ious: Sequence[Array],
+    precision: AveragePrecision,
+    space: Space,
+) -> list[Row]:
+    """Returns a row per subset: its number of objects, their mean IoU, and average precision.
+
+    Args:
+        truth: The objects of each image.
+        ious: (M,) of the M objects of each image, as in the mean IoU of all.
+        precision: The average precision of all.
+        space: "2d" or "3d".
+    """
+    objects = [thing for things in truth for thing in things]
+    every = np.concatenate(ious) if len(ious) else np.zeros(0)
+    rows: list[Row] = []
+    for subset in subsets_of(objects, space):
+        chosen = every[[subset.holds(thing) for thing in objects]]
+        rows.append(
+            {
+                "subset": subset.title,
+                "objects": float(len(chosen)),
+                "mean_iou": float(chosen.mean()),
+                f"ap{space}": precision.of(subset).value(),
+            }
+        )
+    return rows
+
+
+def subset_statistics(
+    truth: Sequence[Sequence[LabelledObject]], ious: Sequence[Array], space: Space
+) -> dict[str, Statistic]:
+    """Returns the mean IoU of each subset as a function of drawn images; see `measured_subsets`."""
+    found = {}
+    for subset in subsets_of([thing for things in truth for thing in things], space):
+        chosen = [np.array([subset.holds(thing) for thing in things], bool) for things in truth]
+        sums = [float(iou[mask].sum()) for iou, mask in zip(ious, chosen, strict=True)]
+        found[subset.title] = mean_over_images(sums, [int(mask.sum()) for mask in chosen])
+    return found
+
+
+def _bounds(quantity: Quantity, known: Sequence[float]) -> tuple[float, ...]:
+    if quantity == "visibility":
+        return VISIBILITY
+    if quantity == "size_2d" and max(known) >= COCO[-1]:
+        return COCO
+    return _rounded(np.quantile(known, _THIRDS))
+
+
+def _rounded(bounds: Array) -> tuple[float, ...]:
+    """Returns bounds with two digits, so that titles and ranges are the same."""
+    return tuple(float(f"{bound:.2g}") for bound in bounds)
+
+
+def _title(quantity: Quantity, low: float, high: float) -> str:
+    unit = UNITS[quantity]
+    if np.isinf(low):
+        return f"{quantity} below {high:g}{unit}"
+    if np.isinf(high):
+        return f"{quantity} from {low:g}{unit}"
+    return f"{quantity} {low:g} to {high:g}{unit}"
+
+
+_FACTORS = np.geomspace(0.5, 4.0, 13)
+
+
+def constant_box_iou(boxes: Sequence[Box3d]) -> float:
+    """Returns the mean IoU of boxes with the best of 26 constant boxes; NaN without boxes.
+
+    The constant boxes have the axes of the frame, the mean or the median of the centres, and the
+    geometric means of the sides times one of 13 factors between 0.5 and 4. The best is chosen on
+    these very boxes; chosen on training images, it would reach less.
+    """
+    if not boxes:
+        return float("nan")
+    centres = np.array([box.centre for box in boxes])
+    sides = np.exp(np.log([box.size for box in boxes]).mean(axis=0))
+    constant = [
+        Box3d(centre, np.eye(3), factor * sides)
+        for centre in (centres.mean(axis=0), np.median(centres, axis=0))
+        for factor in _FACTORS
+    ]
+    return float(iou_matrix(boxes, constant).mean(axis=0).max())
+
 
 MOST = 100
 """Predictions per image that count."""

@@ -10,12 +10,14 @@ from torch import Tensor
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
-from stringline.encoders.perception.detection_heads import image_bias
-from stringline.encoders.perception.detection_losses import corners_2d, generalised_iou_2d
-from stringline.encoders.perception.detections import Detection
-from stringline.encoders.perception.detector import Detector, DetectorSettings
+from stringline.encoders.perception.average_precision import Detection
+from stringline.encoders.perception.detection_losses import (
+    box_cost_2d,
+    corners_2d,
+    generalised_iou_2d,
+)
+from stringline.encoders.perception.detector import Detector, DetectorSettings, image_bias
 from stringline.encoders.perception.image_contract import ImageContract
-from stringline.encoders.perception.matching import box_cost_2d
 
 
 @dataclass(frozen=True, kw_only=True)

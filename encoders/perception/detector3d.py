@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -10,24 +11,66 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.images.boxes import Box3d
-from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
-from stringline.encoders.perception.box_drawing import box_edges
-from stringline.encoders.perception.box_numbers import NUMBERS, Boxes, boxes_from_numbers
-from stringline.encoders.perception.detection_heads import typical_box
+from stringline.datasets.images.labelled_image import (
+    CORNER_SIGNS,
+    Box3d,
+    LabelledImage,
+    LabelledObject,
+)
+from stringline.encoders.perception.average_precision import Detection
 from stringline.encoders.perception.detection_losses import (
     LABELLINGS,
+    NUMBERS,
+    Boxes,
     Symmetry,
+    box_cost,
+    boxes_from_numbers,
     corner_loss,
     nearest_labelling,
     number_loss,
     size_weight,
 )
-from stringline.encoders.perception.detections import Detection
-from stringline.encoders.perception.detector import Detector, DetectorSettings
+from stringline.encoders.perception.detector import Detector, DetectorSettings, typical_box
 from stringline.encoders.perception.image_contract import ImageContract
-from stringline.encoders.perception.matching import box_cost
-from stringline.encoders.perception.token_places import token_places
+from stringline.encoders.perception.image_encoder import token_places
+
+_NEAREST_M = 0.05
+
+EDGES = [
+    (first, second)
+    for first, second in combinations(range(8), 2)
+    if (CORNER_SIGNS[first] != CORNER_SIGNS[second]).sum() == 1
+]
+"""Corners of the 12 edges."""
+
+
+def box_edges(box: Box3d, intrinsics: Array) -> list[Array]:
+    """Returns the edges (2, 2) of a box in the camera frame as lines in pixels.
+
+    Edges that reach behind a plane 5 cm in front of the camera are cut there.
+    """
+    corners = box.corners()
+    lines = []
+    for first, second in EDGES:
+        ends = _in_front(corners[first], corners[second])
+        if ends is not None:
+            pixels = ends @ np.asarray(intrinsics, np.float64).T
+            lines.append(pixels[:, :2] / pixels[:, 2:])
+    return lines
+
+
+def _in_front(first: Array, second: Array) -> Array | None:
+    """Returns the part (2, 3) of a line in front of the camera; None: there is none."""
+    ends = np.stack((first, second))
+    depth = ends[:, 2] - _NEAREST_M
+    if (depth <= 0).all():
+        return None
+    if (depth > 0).all():
+        return ends
+    share = depth[0] / (depth[0] - depth[1])
+    cut = first + share * (second - first)
+    return np.stack((first, cut) if depth[0] > 0 else (cut, second))
+
 
 Places = Literal["relative", "absolute"]
 PLACES = ("relative", "absolute")

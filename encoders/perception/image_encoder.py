@@ -1,4 +1,8 @@
-"""The image encoder of policies for labelled images and clips, without a robot."""
+"""The image encoder of policies for labelled images and clips, without a robot.
+
+Tokens of clips may span several frames (tubelets). The place of each patch in metres is known
+whatever the coordinates of the encoding are.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -8,16 +12,91 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.encoders.coordinates.coordinates import RAYS, Coordinates
-from stringline.encoders.perception.image_contract import ImageContract
-from stringline.encoders.perception.tubelets import Tubelets
+from stringline.encoders.coordinates.geometry import (
+    base_rays,
+    patch_centres,
+    patch_median_depth,
+)
+from stringline.encoders.perception.image_contract import CAMERA, ImageContract
+from stringline.encoders.positions.composite import with_time
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.positions.rotary import NoEncoding
-from stringline.encoders.positions.space_time import with_time
 from stringline.encoders.vision.attention import check_heads
 from stringline.encoders.vision.depth_inputs import DepthInput
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
 from stringline.encoders.vision.rgbd import ImageTokens, ImageTokensFactory, RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
+
+_COLOURS = f"rgb/{CAMERA}"
+
+
+class Tubelets(nn.Module):
+    """Divides clips into tubelets: a first image each, and an embedding of the changes after it.
+
+    With linear patches, the sum of both is the tubelet embedding of ViViT (Arnab et al., 2021,
+    arXiv 2103.15691, section 3.2), written by differences: W_0 x_0 + sum_i W_i (x_i - x_0).
+    Embeddings that are not linear, such as `ConvolutionalStem`, are applied to both apart, which is
+    a departure from ViViT.
+
+    Attributes:
+        count: Tubelets of a clip.
+    """
+
+    def __init__(self, embedding: EmbeddingFactory, dim: int, frames: int, tubelet: int) -> None:
+        """Builds the embedding of changes.
+
+        Args:
+            embedding: Factory of the patch embedding.
+            dim: Channels of the tokens.
+            frames: Frames of a clip; 1: images.
+            tubelet: Frames of a tubelet; 1: each frame has tokens of its own.
+
+        Raises:
+            ValueError: Tubelets do not divide the frames.
+        """
+        super().__init__()
+        if frames % tubelet:
+            raise ValueError(
+                f"tubelet is {tubelet}; allowed: divisors of {frames}, the frames of a clip."
+            )
+        self.count = frames // tubelet
+        self._tubelet = tubelet
+        self.changes = embedding(dim, channels=3 * (tubelet - 1)) if tubelet > 1 else None
+
+    def first(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the first image (B * count, ...) of each tubelet, given clips (B, T, ...)."""
+        return {
+            key: value[:, :: self._tubelet].flatten(0, 1)
+            for key, value in batch.items()
+            if key.endswith(f"/{CAMERA}")
+        }
+
+    def forward(self, tokens: Tokens, batch: Mapping[str, Tensor]) -> Tokens:
+        """Adds the features of the changes in clips (B, T, ...) to those of the first images.
+
+        Args:
+            tokens: Tokens (B * count, streams * N, dim) of the first images.
+            batch: The clips, or images, of which the tokens stay as they are.
+        """
+        if self.changes is None:
+            return tokens
+        features = self.embed(batch[_COLOURS])
+        streams = tokens.features.shape[1] // features.shape[1]
+        return replace(tokens, features=tokens.features + features.repeat(1, streams, 1))
+
+    def embed(self, rgb: Tensor) -> Tensor:
+        """Returns features (B * count, N, dim) of the changes in clips (B, T, H, W, 3) uint8."""
+        assert self.changes is not None, "a tubelet of one frame has no changes"
+        kind = next(self.changes.parameters()).dtype
+        clips = rgb.reshape(-1, self._tubelet, *rgb.shape[2:]).to(kind)
+        changes = (clips[:, 1:] - clips[:, :1]) * (1 / 64)
+        features: Tensor = self.changes(changes.permute(0, 2, 3, 1, 4).flatten(3))
+        return features
+
+    def times(self, like: Tensor) -> Tensor:
+        """Returns the middles of the tubelets (count,) in frames, of the type of a tensor."""
+        first = torch.arange(self.count, dtype=like.dtype, device=like.device) * self._tubelet
+        return first + (self._tubelet - 1) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,3 +334,30 @@ def _check_coordinates(coordinates: Coordinates, contract: ImageContract) -> Non
             f"{type(coordinates).__name__} needs {' and '.join(lacking)}, which the images lack; "
             f"allowed for them: coordinates=grid or relative."
         )
+
+
+_READS = frozenset({"intrinsics", "T_base_camera", RAYS})
+
+
+def token_places(
+    encoder: ImageEncoder, batch: Mapping[str, Tensor], prior_depth_m: float
+) -> Tensor:
+    """Returns the places (B, N, 3) of the patches in the frame of the contract, float32.
+
+    A patch is on the ray of its centre at the median of its depth, which lies on one of the
+    surfaces that it shows. Patches without depth, and all of an encoder that reads no depth, are at
+    the prior depth.
+    """
+    tokenise = encoder.tokenise
+    reads = _READS | {"depth"} if encoder.reads_depth else _READS
+    _, view = tokenise.view(batch, encoder.contract.camera, reads)
+    assert view.intrinsics is not None  # The detector needs the geometry.
+    assert view.T_base_camera is not None
+    device = view.intrinsics.device
+    pixels = patch_centres(view.height, view.width, tokenise.patch, device)
+    directions, origin = base_rays(pixels, view.intrinsics.float(), view.T_base_camera.float())
+    if view.depth is None:
+        return directions * prior_depth_m + origin
+    depth, known = patch_median_depth(view.depth, view.depth_unit_m, tokenise.patch)
+    z = torch.where(known, depth.float(), prior_depth_m)
+    return directions * z.unsqueeze(-1) + origin

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.images.boxes import CORNER_SIGNS, TOLERANCE, Box3d
+from stringline.datasets.images.labelled_image import CORNER_SIGNS, TOLERANCE, Box3d
 
 Indices = NDArray[np.intp]
 

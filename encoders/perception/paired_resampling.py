@@ -1,27 +1,146 @@
-"""Differences of two recipes on the same images: tests, intervals, and the data for a verdict.
+"""Intervals of measures, and differences of two recipes on the same images, by resampling.
 
-It requires scipy, see the extra `perception`.
+The variance of a value is that over groups of images, such as rooms. From it follow the interval
+of a measure between 0 and 1, such as an accuracy, tests and intervals of differences, and the data
+for a verdict. It requires scipy, see the extra `perception`.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stringline.encoders.perception.group_variance import (
-    Array,
-    Variance,
-    drawn_variance,
-    group_numbers,
-    random_draws,
-    student_interval,
-    variance_of_draws,
-)
+from stringline.datasets.contract.argument_checks import Range
 from stringline.encoders.perception.perception_network import Statistic
 from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, pairs_needed
+
+Array = NDArray[np.float64]
+
+_DRAWS = Range(least=100, whole=True)
+_CONFIDENCE = Range(above=0, below=1)
+
+
+@dataclass(frozen=True)
+class Variance:
+    """A variance with its degrees of freedom."""
+
+    value: float
+    freedom: int
+
+
+def drawn_variance(
+    statistic: Callable[[NDArray[np.intp]], float],
+    groups: Sequence[Hashable],
+    draws: int,
+    confidence: float,
+    seed: int,
+) -> tuple[float, float, int]:
+    """Returns the statistic of all images, its variance over groups, and their number."""
+    index = group_numbers(groups)
+    members = [np.flatnonzero(index == group) for group in range(index.max() + 1)]
+    random = random_draws(draws, confidence, seed)
+    value = float(statistic(np.arange(len(groups))))
+    drawn = np.array(
+        [
+            statistic(np.concatenate([members[g] for g in random.integers(len(members), size=n)]))
+            for n in [len(members)] * draws
+        ]
+    )
+    if not np.isfinite([value, *drawn]).all():
+        raise ValueError(
+            f"The statistic is {value} of all images and not finite in "
+            f"{int((~np.isfinite(drawn)).sum())} of {draws} draws; allowed: finite."
+        )
+    return value, variance_of_draws(drawn, len(members)), len(members)
+
+
+def variance_of_draws(drawn: Array, groups: int) -> float:
+    """Returns the variance over groups, from draws of as many groups with replacement."""
+    return float(drawn.var()) * groups / (groups - 1)
+
+
+def group_numbers(groups: Sequence[Hashable]) -> NDArray[np.intp]:
+    """Returns the number of the group of each, in the order of first appearance."""
+    numbers: dict[Hashable, int] = {}
+    index = [numbers.setdefault(group, len(numbers)) for group in groups]
+    if len(numbers) < 2:
+        raise ValueError(
+            f"There are {len(numbers)} groups; allowed: 2 or more, since an interval over rooms or "
+            f"images needs several."
+        )
+    return np.array(index, np.intp)
+
+
+def random_draws(draws: int, confidence: float, seed: int) -> np.random.Generator:
+    """Returns the generator of draws, after a check of the settings."""
+    _DRAWS.check(draws=draws)
+    _CONFIDENCE.check(confidence=confidence)
+    return np.random.default_rng(seed)
+
+
+def student_interval(
+    value: float, parts: Sequence[Variance], confidence: float
+) -> tuple[float, float, float]:
+    """Returns the ends of the interval and the p value of 0, for independent variances."""
+    variance = sum(part.value for part in parts)
+    if not variance:
+        return value, value, 0.0 if value else 1.0
+    freedom = variance**2 / sum(part.value**2 / part.freedom for part in parts)
+    half = student_quantile(freedom, confidence) * math.sqrt(variance)
+    return value - half, value + half, _p(value / math.sqrt(variance), freedom)
+
+
+def student_quantile(freedom: float, confidence: float) -> float:
+    """Returns the two-sided quantile of Student's distribution."""
+    from scipy.special import stdtrit  # Optional: of the extra `perception`.
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+def _p(t: float, freedom: float) -> float:
+    """Returns the two-sided p value of Student's distribution."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(freedom, -abs(t)))
+
+
+def share_interval(
+    statistic: Callable[[NDArray[np.intp]], float],
+    groups: Sequence[Hashable],
+    *,
+    draws: int = 200,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Returns the interval of a statistic between 0 and 1, such as an accuracy.
+
+    Wilson's interval with the effective number of independent outcomes, p (1 - p) over the variance
+    over groups, and a quantile of Student's distribution (N. Dean and M. Pagano, "Evaluating
+    confidence interval methods for binomial proportions in clustered surveys", Journal of Survey
+    Statistics and Methodology 3, 2015, p. 484-503). If all draws are equal, as at 0 and 1, each
+    group is one outcome.
+
+    Args:
+        statistic: See `resampled`.
+        groups: The group of each image, such as its room.
+        draws: Number of draws, 100 or more.
+        confidence: Coverage of the interval, between 0 and 1.
+        seed: Seed of the draws.
+
+    Raises:
+        ValueError: The statistic of a draw is not finite, or there are fewer than two groups.
+    """
+    value, variance, size = drawn_variance(statistic, groups, draws, confidence, seed)
+    spread = value * (1 - value)
+    count = spread / variance if variance and spread > 0 else float(size)
+    t2 = student_quantile(size - 1, confidence) ** 2
+    centre = (value + t2 / (2 * count)) / (1 + t2 / count)
+    half = math.sqrt(t2 * (spread / count + t2 / (4 * count**2))) / (1 + t2 / count)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
 
 POWER = 0.8
 LEVEL = 0.05

@@ -9,18 +9,18 @@ from torch import nn
 from stringline.datasets.extensions.trust import Trust
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_network import PerceptionNetwork
-from stringline.encoders.perception.text_network import TextNetwork
+from stringline.encoders.perception.text_tower import TextNetwork
 from stringline.encoders.pretrained.initial_weights import without_files
-from stringline.encoders.pretrained.text_models import StoredText
+from stringline.encoders.pretrained.transformers_models import StoredText
 from stringline.encoders.training.checkpoint import (
     ASKED_FOR,
     WEIGHTS,
+    bounded_by,
     build,
     load_description,
     load_weights,
     save_checkpoint,
 )
-from stringline.encoders.training.checkpoint_sizes import bounded_by
 
 CONTRACT = "image_contract"
 

@@ -1,24 +1,35 @@
-"""The images of a run: their split, and what a contract takes from them."""
+"""The images of a run: their split, what a contract takes from them, and training batches."""
 
 import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from stringline.datasets.cameras.image_size import Fit
+from stringline.datasets.cameras.resampling import Fit
 from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.images.image_store import ImageStore
 from stringline.datasets.images.labelled_image import LabelledClip
 from stringline.datasets.images.splits import Split, SplitBy, split
-from stringline.encoders.perception.byte_pairs import BytePairs
-from stringline.encoders.perception.image_contract import Frame, ImageContract
+from stringline.datasets.loading.sampler import BatchSampler, Prefetcher
+from stringline.encoders.perception.image_contract import CAMERA, Frame, ImageContract
+from stringline.encoders.perception.perception_network import (
+    LabelledImages,
+    PerceptionNetwork,
+    stack,
+)
+from stringline.encoders.perception.text_tower import BytePairs
+from stringline.encoders.training.interfaces import Prepare
+from stringline.encoders.training.trainer import augment_batches, build_augmentation
 
 logger = logging.getLogger(__name__)
 
@@ -179,3 +190,108 @@ def _usable(images: ImageStore, needs: Collection[str]) -> list[bool]:
     if "captions" in needs:
         return [bool(images.image(index).captions) for index in range(len(images))]
     return [True] * len(images)
+
+
+class ImageBatches:
+    """Batches of chosen images of a store; a continued run gets the same batch at each step.
+
+    `readers` threads read ahead, into page-locked memory with `pin_memory`.
+    """
+
+    def __init__(
+        self,
+        images: LabelledImages,
+        indices: Sequence[int],
+        network: PerceptionNetwork,
+        batch_size: int,
+        *,
+        seed: int,
+        readers: int = 1,
+        pin_memory: bool = False,
+    ) -> None:
+        self._images = images
+        self._indices = np.asarray(indices, np.int64)
+        self._network = network
+        self._seed = seed
+        self._readers = readers
+        self._pin_memory = pin_memory
+        self._sampler = BatchSampler(len(self._indices), batch_size, seed)
+
+    def stream(
+        self, first_step: int, last_step: int, process: int = 0, processes: int = 1
+    ) -> Generator[Mapping[str, Tensor], None, None]:
+        """Yields the batches of `first_step` to `last_step - 1`, which threads read ahead."""
+
+        def read(step: int) -> dict[str, Tensor]:
+            batch = self.batch(step * processes + process)
+            if not self._pin_memory:
+                return batch
+            return {key: value.pin_memory() for key, value in batch.items()}
+
+        with Prefetcher(read, first_step, last_step, threads=self._readers) as batches:
+            yield from batches
+
+    def batch(self, number: int) -> dict[str, Tensor]:
+        """Returns a batch; its draws depend on seed and number only."""
+        generator = np.random.default_rng([self._seed, number])
+        chosen = self._chosen(number)
+        return stack(
+            [self._network.example(self._images[int(index)], generator) for index in chosen]
+        )
+
+    def describe(self, step: int, process: int = 0, processes: int = 1) -> list[str]:
+        """Returns the names of the images of a batch."""
+        return [f"image {index}" for index in self._chosen(step * processes + process).tolist()]
+
+    def _chosen(self, number: int) -> NDArray[np.int64]:
+        return self._indices[self._sampler.batch(number)]
+
+
+def image_augmentation(
+    config: Mapping[str, Any] | None, network: PerceptionNetwork
+) -> Prepare | None:
+    """Returns the callback that augments training batches; None without transforms.
+
+    All frames of a clip change alike, so that motions stay; noise is the same in all of them.
+
+    Args:
+        config: Configuration of an `Augmentation`; None: no augmentation.
+        network: The network that is trained.
+
+    Raises:
+        ValueError: A transform needs segments, which training batches lack; or pixels move, and
+            boxes or captions would no longer hold.
+    """
+    augmentation = build_augmentation(config)
+    if augmentation is None:
+        return None
+    if augmentation.reads_segments:
+        raise ValueError(
+            "The augmentation needs segments, which networks of perception do not read. Allowed: "
+            "an augmentation without TextureOverlay, such as augmentation=classify."
+        )
+    if augmentation.moves_pixels and "labels" not in network.needs:
+        raise ValueError(
+            f"The augmentation crops images, and the boxes or captions that "
+            f"{type(network).__name__} learns from need not hold in a crop. Allowed: an "
+            "augmentation without CropAndResize, such as augmentation=light."
+        )
+    images = augment_batches(augmentation, [network.contract.camera])
+    return images if network.contract.frames == 1 else _of_clips(images)
+
+
+def _of_clips(images: Prepare) -> Prepare:
+    """Returns the augmentation of clips: all frames of a clip get the same random numbers."""
+
+    def prepare(batch: Mapping[str, Tensor], generator: torch.Generator) -> Mapping[str, Tensor]:
+        seen = {key: value for key, value in batch.items() if key.endswith(f"/{CAMERA}")}
+        frames = next(iter(seen.values())).shape[1]
+        state = generator.get_state()
+        changed: list[Mapping[str, Tensor]] = []
+        for frame in range(frames):
+            generator.set_state(state)
+            changed.append(images({key: value[:, frame] for key, value in seen.items()}, generator))
+        together = {key: torch.stack([each[key] for each in changed], dim=1) for key in seen}
+        return {**batch, **together}
+
+    return prepare

@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Array
-from stringline.encoders.perception.image_arrays import ImageArrays, Labelled
-from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.average_precision import MatchedDetections
+from stringline.encoders.perception.image_contract import ImageArrays, ImageContract, Labelled
 from stringline.encoders.perception.image_encoder import ImageEncoderFactory
-from stringline.encoders.perception.matched_detections import MatchedDetections
 
 
 class LabelledImages(Protocol):

@@ -1,4 +1,9 @@
-"""A run of `stringline-perceive`: training, measurement on held-out images, and its files."""
+"""A run of `stringline-perceive`: training, measurement on held-out images, and its files.
+
+Before the training, which may take hours, a run checks its images and tries its measurements. Its
+network may begin with the weights of another one. Its page of predictions has the measures, and
+images with truth (green) and prediction (blue).
+"""
 
 import copy
 import logging
@@ -13,18 +18,38 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.cameras.image_size import Fit, checked_image_size
+from stringline.datasets.cameras.resampling import Fit, checked_image_size
 from stringline.datasets.contract.argument_checks import POSITIVE, WHOLE
-from stringline.datasets.files.lock import exclusive
-from stringline.encoders.perception.image_augmentation import image_augmentation
-from stringline.encoders.perception.image_batches import ImageBatches
-from stringline.encoders.perception.image_checks import check_images, try_measurement
-from stringline.encoders.perception.image_contract import Frame, ImageContract
-from stringline.encoders.perception.initial_network import InitialNetwork
-from stringline.encoders.perception.perception_checkpoint import build_network, save_network
-from stringline.encoders.perception.perception_data import PerceptionData, drawn_places
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.files.atomic import exclusive, standing, write_file
+from stringline.datasets.files.templates import template_environment
+from stringline.datasets.images.labelled_image import LabelledClip
+from stringline.datasets.viewing.page_drawings import jpeg_url
+from stringline.encoders.perception.image_contract import (
+    CAMERA,
+    Frame,
+    ImageArrays,
+    ImageContract,
+    Labelled,
+)
+from stringline.encoders.perception.perception_checkpoint import (
+    CONTRACT,
+    ENCODER,
+    TEXT,
+    build_network,
+    is_perception,
+    save_network,
+)
+from stringline.encoders.perception.perception_data import (
+    ImageBatches,
+    PerceptionData,
+    drawn_places,
+    image_augmentation,
+)
 from stringline.encoders.perception.perception_network import (
+    Drawing,
     Examples,
+    Measurement,
     PerceptionNetwork,
 )
 from stringline.encoders.perception.perception_results import (
@@ -33,19 +58,209 @@ from stringline.encoders.perception.perception_results import (
     write_detections,
     write_results,
 )
-from stringline.encoders.perception.prediction_page import write_page
 from stringline.encoders.perception.studies import Study
-from stringline.encoders.training.history import History
+from stringline.encoders.perception.text_tower import TextNetwork
+from stringline.encoders.training.checkpoint import load_description, sha256_of
 from stringline.encoders.training.interfaces import Callbacks, LoggerFactory, Probe
-from stringline.encoders.training.losses import ValidationLoss
-from stringline.encoders.training.run_fingerprint import (
+from stringline.encoders.training.monitor import History
+from stringline.encoders.training.partial_loading import (
+    InitialParts,
+    LoadedParts,
+    load_partial_weights,
+)
+from stringline.encoders.training.settings import (
     END,
     check_run_directory,
     stored_fingerprint,
 )
-from stringline.encoders.training.trainer import Trainer
+from stringline.encoders.training.trainer import Trainer, ValidationLoss
+
+_TRIED = 2
+
+
+def check_images(network: PerceptionNetwork, data: PerceptionData) -> None:
+    """Checks all images of a run; see `PerceptionNetwork.check` and `has_targets`.
+
+    Raises:
+        ValueError: Images do not fit the network, or no image of a side has targets.
+    """
+    for side, indices in (("training", data.train), ("test", data.split.test)):
+        reasons = {}
+        for index in indices:
+            try:
+                network.check(data.images[index])
+            except ValueError as error:
+                reasons[index] = str(error)
+        if reasons:
+            first = min(reasons)
+            raise ValueError(
+                f"{len(reasons)} of {len(indices)} {side} images do not fit the network. Image "
+                f"{first}: {reasons[first]}"
+            )
+        if not any(network.has_targets(data.images[index]) for index in indices):
+            raise ValueError(
+                f"None of the {len(indices)} {side} images has {network.target}; allowed: at "
+                f"least one."
+            )
+
+
+def try_measurement(network: PerceptionNetwork, examples: Examples, study: Study | None) -> None:
+    """Measures a few images, so that an impossible measurement fails before the training.
+
+    Raises:
+        ValueError: The images do not fit the measurement or the study.
+    """
+    few = replace(examples, indices=examples.indices[:_TRIED])
+    with torch.random.fork_rng(devices=[]):
+        network.measure(few)
+        if study is not None:
+            study.measure(network, few)
+
 
 logger = logging.getLogger(__name__)
+
+
+class InitialNetwork(InitialParts):
+    """A checkpoint of `stringline-perceive`, and the parts of it that initialise a new run.
+
+    By default these are the image encoder, and the text tower where both networks have one.
+    """
+
+    def contract(self, contract: ImageContract) -> ImageContract:
+        """Returns the contract with the tokeniser of the checkpoint, if its text tower is loaded.
+
+        Raises:
+            ValueError: The checkpoint is missing, broken, or of a policy.
+        """
+        tokeniser = self._description()[CONTRACT]["tokeniser"]
+        both = bool(tokeniser and contract.tokeniser)
+        return replace(contract, tokeniser=tokeniser) if both and self._has_text else contract
+
+    def load(self, network: PerceptionNetwork) -> LoadedParts:
+        """Loads the parts into a network and logs them.
+
+        Raises:
+            ValueError: A part is unknown or does not fit.
+        """
+        both = bool(network.contract.tokeniser and self._description()[CONTRACT]["tokeniser"])
+        tower = getattr(network, TEXT, None)
+        if both and self._has_text and isinstance(tower, TextNetwork):
+            tower.check_tokenizer(self._folder / TEXT)
+        include = self.include or ([ENCODER, TEXT] if both else [ENCODER])
+        loaded = load_partial_weights(self._folder, network, include=include, exclude=self.exclude)
+        network.image_encoder.reset_frequencies()
+        logger.info("From %s, %s.", self.checkpoint, loaded)
+        return loaded
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the settings that decide the initial weights, as plain data."""
+        return self.described(sha256_of(self._folder)[:16])
+
+    @property
+    def _has_text(self) -> bool:
+        """Whether the text tower is among the chosen parts."""
+        chosen = not self.include or any(part.split(".")[0] == TEXT for part in self.include)
+        return chosen and TEXT not in self.exclude
+
+    @property
+    def _folder(self) -> Path:
+        return standing(Path(self.checkpoint))
+
+    def _description(self) -> Mapping[str, Any]:
+        description = load_description(self._folder)
+        if not is_perception(description):
+            raise ValueError(
+                f"{self.checkpoint} contains no network of perception; allowed: a checkpoint of "
+                f"stringline-perceive."
+            )
+        return description
+
+
+SHOWN = 48
+_ASSETS = Path(__file__).parent / "assets"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One image of the page.
+
+    Attributes:
+        url: The image as a data URL; the frames of a clip side by side.
+        width: Columns, of all frames together.
+        height: Rows.
+        truth: In words.
+        prediction: In words.
+        comment: A sentence on what is wrong.
+        true_lines: Points of polylines, as SVG has them.
+        predicted_lines: The same.
+    """
+
+    url: str
+    width: int
+    height: int
+    truth: str
+    prediction: str
+    comment: str
+    true_lines: Sequence[str]
+    predicted_lines: Sequence[str]
+
+
+def write_page(
+    path: Path,
+    examples: Examples,
+    found: Measurement,
+    intervals: Mapping[str, tuple[float, float]] | None = None,
+) -> None:
+    """Writes a self-contained page with the measures and some of the drawings.
+
+    Args:
+        path: The file.
+        examples: The images.
+        found: What was measured on them.
+        intervals: Those of measures, by name.
+    """
+    drawings = found.drawings
+    chosen = [drawings[place] for place in drawn_places(len(drawings), SHOWN)]
+    text = (
+        template_environment(_ASSETS)
+        .get_template("predictions.html.jinja")
+        .render(
+            images=len(examples),
+            measures={name: f"{value:.4g}" for name, value in found.values.items()},
+            intervals={
+                name: f"{low:.4g} to {high:.4g}" for name, (low, high) in (intervals or {}).items()
+            },
+            columns=list(dict.fromkeys(name for row in found.subsets for name in row)),
+            subsets=[
+                {k: v if isinstance(v, str) else f"{v:.4g}" for k, v in row.items()}
+                for row in found.subsets
+            ],
+            pictures=[_picture(examples, drawing) for drawing in chosen],
+        )
+    )
+    write_file(path, text.encode())
+
+
+def _picture(examples: Examples, drawing: Drawing) -> Picture:
+    labelled: Labelled = examples.images[examples.indices[drawing.example]]
+    rgb = ImageArrays(examples.contract).observation(labelled)[f"rgb/{CAMERA}"]
+    if isinstance(labelled, LabelledClip):
+        rgb = np.concatenate(list(rgb), axis=1)
+    return Picture(
+        jpeg_url(rgb),
+        rgb.shape[1],
+        rgb.shape[0],
+        drawing.truth,
+        drawing.prediction,
+        drawing.comment,
+        [_points(line) for line in drawing.true_lines],
+        [_points(line) for line in drawing.predicted_lines],
+    )
+
+
+def _points(line: Array) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in line)
+
 
 PAGE = "predictions.html"
 _WARM_UP = 2

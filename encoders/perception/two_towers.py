@@ -1,21 +1,25 @@
-"""Two towers, of images and of texts, for retrieval in both directions."""
+"""Two towers, of images and of texts, for retrieval in both directions.
+
+They are trained with the sigmoid loss and measured by the recall of texts by images and of images
+by texts.
+"""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stringline.datasets.contract.argument_checks import COUNT, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT, Range, unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.images.labelled_image import LabelledClip
 from stringline.encoders.perception.classifier import POOLS, Pool, pooled
-from stringline.encoders.perception.image_arrays import Labelled
-from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.image_contract import ImageContract, Labelled
 from stringline.encoders.perception.image_encoder import ImageEncoderFactory
 from stringline.encoders.perception.perception_network import (
     Drawing,
@@ -25,17 +29,186 @@ from stringline.encoders.perception.perception_network import (
     Statistic,
     mean_over_images,
 )
-from stringline.encoders.perception.retrieval_measures import (
-    RECALLS,
-    image_to_text,
-    text_to_image,
-)
-from stringline.encoders.perception.sigmoid_loss import (
-    INITIAL_LOG_TEMPERATURE,
-    initial_bias,
-    sigmoid_loss,
-)
-from stringline.encoders.perception.text_network import TextTowerFactory
+from stringline.encoders.perception.text_tower import TextTowerFactory
+from stringline.encoders.positions.precision import at_least_float32, without_autocast
+
+INITIAL_LOG_TEMPERATURE = math.log(10.0)
+_BATCHES = Range(least=2, whole=True)
+
+
+def sigmoid_loss(
+    images: Tensor,
+    texts: Tensor,
+    log_temperature: Tensor | float,
+    bias: Tensor | float,
+    positives: Tensor | None = None,
+) -> Tensor:
+    """Returns the loss of a batch, a number.
+
+    X. Zhai et al., "Sigmoid loss for language image pre-training", ICCV 2023, arXiv 2303.15343:
+    -(1/n) sum_ij log sigmoid(z_ij (t x_i . y_j + b)) with z = 1 for pairs and -1 for others.
+
+    Args:
+        images: (n, d) outputs of the image tower, of any length above 0.
+        texts: (n, d) outputs of the text tower.
+        log_temperature: Logarithm of t.
+        bias: b; `initial_bias` is its start.
+        positives: (n, n) bool, which texts hold for which images, such as `equal_captions`; None:
+            text i holds for image i only.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
+    n = images.shape[0]
+    if images.shape != texts.shape or images.ndim != 2:
+        raise ValueError(
+            f"Images have the shape {tuple(images.shape)} and texts {tuple(texts.shape)}; allowed: "
+            f"the same (n, d)."
+        )
+    if positives is None:
+        positives = torch.eye(n, dtype=torch.bool, device=images.device)
+    if positives.shape != (n, n) or positives.dtype != torch.bool:
+        raise ValueError(
+            f"positives are {positives.dtype} of the shape {tuple(positives.shape)}; allowed: bool "
+            f"of the shape {(n, n)}."
+        )
+    with without_autocast(images):
+        x = functional.normalize(at_least_float32(images), dim=-1)
+        y = functional.normalize(at_least_float32(texts), dim=-1)
+        logits = torch.as_tensor(log_temperature).exp() * (x @ y.mT) + bias
+        signs = torch.where(positives, 1.0, -1.0).to(logits.dtype)
+        return -functional.logsigmoid(signs * logits).sum() / n
+
+
+def equal_captions(captions: Sequence[str]) -> Tensor:
+    """Returns which captions of a batch are equal, (n, n) bool."""
+    numbers = {caption: index for index, caption in enumerate(captions)}
+    index = torch.tensor([numbers[caption] for caption in captions], dtype=torch.long)
+    return index[:, None] == index
+
+
+def initial_bias(batch_size: int) -> float:
+    """Returns -log(n - 1), at which the loss of random towers is smallest for n examples.
+
+    The published -10 suits batches of 8,000 and more; with small ones the towers would first have
+    to learn the bias.
+
+    Raises:
+        ValueError: A batch has fewer than two examples.
+    """
+    _BATCHES.check(batch_size=batch_size)
+    return -math.log(batch_size - 1)
+
+
+RECALLS = (1, 5, 10)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Retrieval:
+    """The result of one direction.
+
+    Attributes:
+        ranks: (Q,) number of wrong entries that are ranked before the first right one, per query.
+            Wrong entries of the same similarity come first, so a constant network finds nothing.
+        right: (Q,) number of right entries in the pool, at least 1.
+        pool: Number of entries that each query is ranked against.
+    """
+
+    ranks: NDArray[np.intp]
+    right: NDArray[np.intp]
+    pool: int
+
+    def hits(self, k: int) -> NDArray[np.bool_]:
+        """Returns whether a right entry is among the first k, (Q,)."""
+        COUNT.check(k=k)
+        return self.ranks < k
+
+    def recall(self, k: int) -> float:
+        """Returns R@k, the share of queries with a right entry among the first k."""
+        return float(self.hits(k).mean())
+
+    def chance(self, k: int) -> float:
+        """Returns the expected R@k of a random order: k / pool with one right entry."""
+        COUNT.check(k=k)
+        missed = np.ones(len(self.right))
+        for drawn in range(min(k, self.pool)):
+            missed *= np.maximum(self.pool - self.right - drawn, 0) / (self.pool - drawn)
+        return float(1 - missed.mean())
+
+    def to_dict(self) -> dict[str, float]:
+        """Returns pool, recalls and chances as plain JSON."""
+        found: dict[str, float] = {"queries": len(self.ranks), "pool": self.pool}
+        for k in RECALLS:
+            found[f"recall_at_{k}"] = self.recall(k)
+            found[f"chance_at_{k}"] = self.chance(k)
+        return found
+
+
+def image_to_text(
+    similarities: ArrayLike, captions: Sequence[Sequence[str]], texts: Sequence[str]
+) -> Retrieval:
+    """Ranks the texts for each image; every text that is equal to one of its captions is right.
+
+    Args:
+        similarities: (N, M) of images and texts, such as cosines.
+        captions: The captions of each image.
+        texts: The pool.
+
+    Raises:
+        ValueError: The shapes differ, a similarity is not finite, or no text is right for an image.
+    """
+    table, right = _right(similarities, captions, texts)
+    return _ranked(table, right, "image", [", ".join(each) for each in captions])
+
+
+def text_to_image(
+    similarities: ArrayLike, captions: Sequence[Sequence[str]], texts: Sequence[str]
+) -> Retrieval:
+    """Ranks the images for each text; every image with an equal caption is right.
+
+    Args:
+        similarities: (N, M) of images and texts, such as cosines.
+        captions: The captions of each image; the images are the pool.
+        texts: The queries.
+
+    Raises:
+        ValueError: The shapes differ, a similarity is not finite, or no image is right for a text.
+    """
+    table, right = _right(similarities, captions, texts)
+    return _ranked(table.T, right.T, "text", texts)
+
+
+def _right(
+    similarities: ArrayLike, captions: Sequence[Sequence[str]], texts: Sequence[str]
+) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+    table = np.asarray(similarities)
+    if table.shape != (len(captions), len(texts)) or not table.size:
+        raise ValueError(
+            f"The similarities have the shape {table.shape} for {len(captions)} images and "
+            f"{len(texts)} texts; allowed: (images, texts), at least one of both."
+        )
+    if not np.isfinite(table).all():
+        raise ValueError("A similarity is not finite.")
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    kind = np.array([numbers[text] for text in texts])
+    holds = np.zeros((len(captions), len(numbers)), bool)
+    for row, each in zip(holds, captions, strict=True):
+        row[[numbers[caption] for caption in each if caption in numbers]] = True
+    return table, holds[:, kind]
+
+
+def _ranked(
+    table: NDArray[np.floating], right: NDArray[np.bool_], query: str, names: Sequence[str]
+) -> Retrieval:
+    without = np.flatnonzero(~right.any(axis=1))
+    if len(without):
+        raise ValueError(
+            f"{len(without)} of {len(right)} queries have no right entry in the pool, the first is "
+            f"the {query} {names[without[0]]!r}; leave them out."
+        )
+    best = np.where(right, table, -np.inf).max(axis=1, keepdims=True)
+    ranks = (~right & (table >= best)).sum(axis=1)
+    return Retrieval(ranks=ranks, right=right.sum(axis=1), pool=right.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import FINITE
-from stringline.encoders.positions.encoding import PositionEncoding
+from stringline.encoders.positions.encoding import Places, PositionEncoding
 from stringline.encoders.positions.frequencies import AxialFrequencies
-from stringline.encoders.positions.places import Places
 from stringline.encoders.positions.precision import phases
 
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, library
 
-from stringline.datasets.contract.value_checks import value_checks_are_skipped
+from stringline.datasets.contract.argument_checks import value_checks_are_skipped
 
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:

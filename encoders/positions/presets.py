@@ -3,14 +3,14 @@
 from functools import partial
 
 from stringline.encoders.positions.bases import Basis, BasisFactory, CayleyBasis, FourierBasis
-from stringline.encoders.positions.block_frequencies import CirculantFrequencies
 from stringline.encoders.positions.frequencies import (
     AxialFrequencies,
+    CirculantFrequencies,
     FrequencyFactory,
     MixedFrequencies,
+    with_still_planes,
 )
 from stringline.encoders.positions.rotary import RotaryEncoding
-from stringline.encoders.positions.still_planes import with_still_planes
 
 
 class Rope(RotaryEncoding):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
-from stringline.encoders.training.weight_files import fill, read_weights
+from stringline.encoders.training.checkpoint import fill, read_weights
 
 POOLED_HEAD = ("head.", "fc_norm.", "attn_pool.")  # Pools all tokens to one vector; unused here.
 

@@ -1,28 +1,87 @@
 """Checkpoints: weights as safetensors, the rest as YAML.
 
 Only public classes of this package, and networks of packages that the user trusts, are built.
+
+The description of a checkpoint comes from others. Its numbers size networks, and a wrong one would
+fill the memory, or never end, before the weights show that it is wrong. So the header of the
+weights, which is read without them, bounds what is built.
 """
 
 import functools
+import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import yaml
-from safetensors.torch import save_file
-from torch import nn
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 import stringline
-from stringline.datasets.command.installed_version import installed_version
+from stringline.datasets.command.installation import installed_version
 from stringline.datasets.contract.argument_checks import unknown_public_name
 from stringline.datasets.extensions.class_names import is_class_name
 from stringline.datasets.extensions.trust import Trust
-from stringline.datasets.files.replaced_directory import replaced_directory
+from stringline.datasets.files.atomic import replaced_directory
 from stringline.datasets.files.yaml_file import read_yaml
-from stringline.encoders.training.weight_files import fill, read_weights
+
+
+def read_weights(path: Path | str) -> dict[str, Tensor]:
+    """Returns the tensors of a safetensors file, or of `model.safetensors` in a folder.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    file = Path(path) / "model.safetensors" if Path(path).is_dir() else path
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def fill(
+    model: nn.Module, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path | str
+) -> None:
+    """Loads tensors into a model.
+
+    Args:
+        model: The model; tensors that are not wanted keep their values.
+        found: The tensors by name.
+        wanted: Tensors of the model that are required; further ones are not allowed.
+        path: File of the tensors, for messages.
+
+    Raises:
+        ValueError: A tensor is missing or unknown, or has another shape.
+    """
+    faults = {
+        "missing": sorted(wanted.keys() - found.keys()),
+        "unknown": sorted(found.keys() - wanted.keys()),
+        "of another shape": [
+            f"{key} {tuple(found[key].shape)} for {tuple(wanted[key].shape)}"
+            for key in sorted(wanted.keys() & found.keys())
+            if found[key].shape != wanted[key].shape
+        ],
+    }
+    if any(faults.values()):
+        listed = "; ".join(f"{kind}: {_some(keys)}" for kind, keys in faults.items() if keys)
+        raise ValueError(f"{path} does not fit this model: {listed}.")
+    model.load_state_dict(dict(found), strict=False)
+
+
+def _some(keys: list[str]) -> str:
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(keys[:3]) + more
+
 
 FORMAT = 2
 WEIGHTS = "weights.safetensors"
@@ -227,3 +286,120 @@ def _public_class(target: str, base: type) -> type:
 def code_version() -> str:
     """Returns the version of this package."""
     return f"stringline {installed_version()}"
+
+
+FILES = (DESCRIPTION, WEIGHTS)
+_BLOCK = 2**20
+
+
+def sha256_of(folder: Path) -> str:
+    """Returns the SHA-256 of the files of a checkpoint in this order, 64 hexadecimal digits."""
+    paths = [folder.absolute() / name for name in FILES]
+    stats = [path.stat() for path in paths]
+    versions = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
+    return _sha256(tuple(paths), versions)
+
+
+@functools.cache
+def _sha256(paths: tuple[Path, ...], _: tuple[tuple[int, ...], ...]) -> str:
+    """Returns the SHA-256 of files; changed files have other times, sizes or inodes."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+# A whole number above it must be the size of a tensor.
+LARGEST_NUMBER = 1 << 16
+# While a network is built, parts are registered more than once, or for a while, or are computed
+# instead of stored.
+_FACTOR = 4
+_MORE_TENSORS = 1000
+_MORE_NUMBERS = 1 << 22
+
+
+def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes in the header of a safetensors file by name.
+
+    Raises:
+        ValueError: The file cannot be read.
+    """
+    try:
+        with safe_open(file, "pt") as weights:
+            names: list[str] = list(weights.keys())
+            return {name: tuple(weights.get_slice(name).get_shape()) for name in names}
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{file} cannot be read as safetensors: {error}") from error
+
+
+@contextmanager
+def bounded_by(file: Path, description: Mapping[str, object]) -> Iterator[None]:
+    """Bounds the network that the block builds by the header of its weights.
+
+    Args:
+        file: The weights.
+        description: What the network is built from, plain data.
+
+    Raises:
+        ValueError: A number of the description is the size of no tensor, or the block builds more
+            than the weights fill.
+    """
+    shapes = shapes_of(file) if file.is_file() else {}  # Loading the weights reports that.
+    largest = max((size for shape in shapes.values() for size in shape), default=0)
+    for path, number in _numbers(description):
+        if number > max(LARGEST_NUMBER, largest):
+            raise ValueError(
+                f"{path} is {number}; allowed: up to {max(LARGEST_NUMBER, largest)}, since no "
+                f"tensor in {file} is that large."
+            )
+    built = _Built(file, shapes)
+    handles = [
+        register_module_parameter_registration_hook(built.note),
+        register_module_buffer_registration_hook(built.note),
+    ]
+    try:
+        yield
+    except RuntimeError as error:  # Of PyTorch's allocator.
+        raise ValueError(f"The network of {file} cannot be built: {error}") from error
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _Built:
+    """Counts the tensors of modules while they are built."""
+
+    def __init__(self, file: Path, shapes: Shapes) -> None:
+        self._file = file
+        self._tensors = _FACTOR * len(shapes) + _MORE_TENSORS
+        self._numbers = _FACTOR * sum(map(prod, shapes.values())) + _MORE_NUMBERS
+        self._stored = len(shapes)
+
+    def note(self, module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        """Notes a tensor that is registered; the hook of PyTorch."""
+        if tensor is None:
+            return
+        self._tensors -= 1
+        self._numbers -= tensor.numel()
+        if self._tensors < 0 or self._numbers < 0:
+            raise ValueError(
+                f"{self._file} has {self._stored} tensors, and its description builds a larger "
+                f"network, at {type(module).__name__}.{name}. Its sizes are wrong."
+            )
+
+
+def _numbers(plain: object, path: str = "") -> Iterator[tuple[str, int]]:
+    """Yields the whole numbers in plain data with their paths; seeds size nothing."""
+    if isinstance(plain, Mapping):
+        for key, value in plain.items():
+            if not str(key).endswith("seed"):
+                yield from _numbers(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(plain, list | tuple):
+        for value in plain:
+            yield from _numbers(value, path)
+    elif isinstance(plain, int) and not isinstance(plain, bool):
+        yield path, plain

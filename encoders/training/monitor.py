@@ -1,22 +1,260 @@
-"""Monitoring of a training run: metrics, probes, validation, evaluation and kept checkpoints."""
+"""Monitoring of a training run: metrics, probes, validation, evaluation and kept checkpoints.
 
+The history is a file with the metrics of each step, one JSON object per line. Evaluations run in
+the main process, or in another one while the training goes on.
+"""
+
+import json
+import math
+import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import Never, TypeVar
+from typing import Any, Never, Self, TypeVar
 
 import torch
 from accelerate import Accelerator
 from torch import nn
 from tqdm import tqdm
 
-from stringline.encoders.training.evaluations import Evaluations
-from stringline.encoders.training.history import History
-from stringline.encoders.training.interfaces import Callbacks, RunLogger
+from stringline.encoders.training.interfaces import BackgroundEvaluation, Callbacks, RunLogger
 from stringline.encoders.training.settings import TrainerSettings
-from stringline.encoders.training.stopping import StopSignals
+from stringline.encoders.training.stopping import Stopped, StopSignals
+
+
+class History:
+    """The losses and metrics of a run; appended as it runs, truncated when it continues."""
+
+    def __init__(self, file: Path, rows: list[dict[str, Any]]) -> None:
+        """Starts with these rows; `open` reads those of the file."""
+        self.file = file
+        self.rows = rows
+        self._handle = file.open("a", buffering=1)
+
+    @classmethod
+    def open(cls, file: Path) -> Self:
+        """Opens a history with its existing rows; drops a last line that a crash cut short."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rows = []
+        for line in file.read_text().splitlines() if file.exists() else []:
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        history = cls(file, rows)
+        history._rewrite(rows)
+        return history
+
+    def add(
+        self,
+        *,
+        step: int,
+        seconds: float | None = None,
+        loss: float | None = None,
+        gradient_norm: float | None = None,
+        probe: Mapping[str, float] | None = None,
+        validation: float | None = None,
+        evaluation: Mapping[str, float] | None = None,
+        speed: Mapping[str, float] | None = None,
+    ) -> None:
+        """Appends the row of a step (from 0); None and empty values are left out.
+
+        `seconds` is the training time so far, the gradient norm is that before clipping. Probe,
+        validation and evaluation are of the averaged weights after the step; models are compared by
+        `success` in the evaluation. Only `seconds` and `speed` depend on the machine.
+        """
+        given: dict[str, Any] = {
+            "step": step,
+            "seconds": seconds,
+            "loss": loss,
+            "gradient_norm": gradient_norm,
+            "probe": dict(probe or {}),
+            "validation": validation,
+            "evaluation": dict(evaluation or {}),
+            "speed": dict(speed or {}),
+        }
+        row = {key: value for key, value in given.items() if value is not None and value != {}}
+        self.rows.append(row)
+        self._handle.write(json.dumps(row) + "\n")
+
+    def truncate(self, steps: int) -> None:
+        """Keeps the rows of the first `steps` steps."""
+        self._rewrite([row for row in self.rows if row["step"] < steps])
+
+    def recent_loss(self, count: int = 50) -> float:
+        """Returns the mean of the last losses."""
+        losses = [row["loss"] for row in self.rows[-count:] if "loss" in row]
+        return float(sum(losses) / max(1, len(losses)))
+
+    def seconds(self) -> float:
+        """Returns the training time so far."""
+        return max((float(row["seconds"]) for row in self.rows if "seconds" in row), default=0.0)
+
+    def losses(self) -> list[tuple[int, float]]:
+        """Returns (step, loss) of every step."""
+        return [(row["step"], row["loss"]) for row in self.rows if "loss" in row]
+
+    def probes(self) -> list[tuple[int, dict[str, float]]]:
+        """Returns (step, metrics) of every probe."""
+        return [(row["step"], row["probe"]) for row in self.rows if "probe" in row]
+
+    def validations(self) -> list[tuple[int, float]]:
+        """Returns (step, loss) of every validation."""
+        return [(row["step"], row["validation"]) for row in self.rows if "validation" in row]
+
+    def evaluations(self) -> list[tuple[int, dict[str, float]]]:
+        """Returns (step, metrics) of every evaluation."""
+        return [(row["step"], row["evaluation"]) for row in self.rows if "evaluation" in row]
+
+    def best_step(self) -> int | None:
+        """Returns the step with the best model; None: no measurements.
+
+        Models are compared by success, if it was measured, otherwise by validation loss. Among
+        models of equal success the validation loss decides, then the earlier step.
+        """
+        losses = {step: loss for step, loss in self.validations() if math.isfinite(loss)}
+        scores = [
+            (step, (-figures["success"], losses.get(step, math.inf)))
+            for step, figures in self.evaluations()
+        ]
+        scores = scores or [(step, (0.0, loss)) for step, loss in losses.items()]
+        return min(scores, key=lambda entry: entry[1])[0] if scores else None
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._handle.close()
+
+    def _rewrite(self, rows: list[dict[str, Any]]) -> None:
+        self._handle.close()
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        fresh.replace(self.file)
+        self.rows = rows
+        self._handle = self.file.open("a", buffering=1)
+
+
+Metrics = Mapping[str, float]
+
+
+class Evaluations:
+    """Evaluates the model of a run, enters the metrics in its history, and keeps the best model."""
+
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        history: History,
+        directory: Path,
+        *,
+        log: Callable[[int, Metrics], None],
+        keep_best: Callable[[int], None],
+    ) -> None:
+        """Connects the evaluations with a run.
+
+        Args:
+            callbacks: The functions of the run.
+            history: History of the run.
+            directory: Directory of the run, for messages.
+            log: Logs the metrics of a step.
+            keep_best: Keeps the present model if that after this number of steps is the best.
+        """
+        self._evaluate = callbacks.evaluate
+        self._background = callbacks.background
+        self._history = history
+        self._directory = directory
+        self._log = log
+        self._keep_best = keep_best
+        self._running: set[int] = set()  # Of this call, so that steps look for no files.
+
+    def begin(self, first: int) -> None:
+        """Continues the evaluations that an earlier call of a run with `first` steps has begun."""
+        background = self._background
+        for done in background.begun() if background else ():
+            assert background
+            if done > first:  # The run is repeated from an earlier state.
+                background.discard(done)
+            elif self._known(done):
+                self._end(background, done)
+            else:
+                self._start(background, done)
+
+    def take_ended(self) -> None:
+        """Enters the metrics of evaluations that have ended in another process."""
+        background = self._background
+        for begun in sorted(self._running):
+            if background and background.has_ended(begun):
+                self._enter(begun, background.metrics(begun))
+                self._end(background, begun)
+
+    def run(self, done: int, stop: StopSignals, *, last: bool) -> None:
+        """Evaluates the model after `done` steps, if this has not been done yet.
+
+        Raises:
+            Stopped: A stop signal interrupts the evaluation.
+        """
+        background = self._background
+        if background:
+            earlier = [begun for begun in background.begun() if begun != done]
+            self._wait(background, earlier, done, stop)
+            if background.begins and not self._known(done) and done not in background.begun():
+                self._start(background, done)
+            if last:
+                self._wait(background, background.begun(), done, stop)
+            if done in background.begun():
+                return
+        if self._evaluate and not self._known(done):
+            self._enter(done, self._interruptible(partial(self._evaluate, done), done, stop))
+            self._keep_best(done)
+
+    def close(self) -> None:
+        """Interrupts what still runs."""
+        if self._background:
+            self._background.close()
+
+    def _known(self, done: int) -> bool:
+        return done - 1 in dict(self._history.evaluations())
+
+    def _start(self, background: BackgroundEvaluation, done: int) -> None:
+        background.start(done)
+        self._running.add(done)
+
+    def _wait(
+        self,
+        background: BackgroundEvaluation,
+        chosen: Sequence[int],
+        done: int,
+        stop: StopSignals,
+    ) -> None:
+        """Enters the metrics of evaluations when they have ended."""
+        for begun in chosen:
+            self._enter(begun, self._interruptible(partial(background.metrics, begun), done, stop))
+            self._end(background, begun)
+
+    def _end(self, background: BackgroundEvaluation, begun: int) -> None:
+        """Keeps the copy if it is the best; its row of the history must exist."""
+        if self._history.best_step() == begun - 1:
+            background.keep_best(begun)
+        background.discard(begun)
+        self._running.discard(begun)
+
+    def _enter(self, done: int, found: Metrics) -> None:
+        self._history.add(step=done - 1, evaluation=found)
+        self._log(done - 1, {f"evaluation/{name}": value for name, value in found.items()})
+
+    def _interruptible(
+        self, evaluate: Callable[[], Metrics], done: int, stop: StopSignals
+    ) -> Metrics:
+        """Returns metrics; the state after `done` steps must be saved."""
+        try:
+            if stop.received:  # It came after the state was saved.
+                raise KeyboardInterrupt
+            with stop.immediately():
+                return evaluate()
+        except KeyboardInterrupt:
+            raise Stopped(stop.received or signal.SIGINT, done, self._directory) from None
+
 
 T = TypeVar("T")
 

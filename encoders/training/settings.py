@@ -1,10 +1,20 @@
-"""Settings of a training run."""
+"""Settings of a training run: their values, the hardware that they need, and their record.
 
-from collections.abc import Mapping, Sequence
+A run stores the settings that decide its weights in its directory, and compares them when it
+continues.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
+from accelerate import Accelerator, InitProcessGroupKwargs
 from torch import nn
 
 from stringline.datasets.contract.argument_checks import (
@@ -15,6 +25,7 @@ from stringline.datasets.contract.argument_checks import (
     WHOLE,
     Range,
 )
+from stringline.datasets.files.atomic import write_file
 from stringline.encoders.training.optimisation import parameter_groups, warmup_cosine
 
 # Settings that decide when a run is monitored, and have no effect on the weights.
@@ -223,3 +234,123 @@ class TrainerSettings:
 def _plain(value: object) -> object:
     """Returns a value with lists in place of other sequences, as YAML has them."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+PATIENCE = timedelta(hours=6)  # The other processes wait while the main one evaluates.
+ON_CPU = "trainer=laptop is the preset for CPUs"
+SEVERAL = "torchrun --standalone --nproc-per-node GPUS --no-python stringline-train ..."
+
+
+def check_hardware(settings: TrainerSettings) -> None:
+    """Raises a ValueError if a GPU or processes that the settings need are missing.
+
+    It reads nothing but the state of torch and the environment of `torchrun`.
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if settings.device == "cuda" and not gpus:
+        why = "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
+        raise ValueError(f"trainer.device is 'cuda', but there is no GPU{why}; {ON_CPU}.")
+    if settings.pin_memory and not gpus:
+        raise ValueError(
+            f"trainer.pin_memory is true, but there is no GPU; allowed: false. {ON_CPU}."
+        )
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes < settings.least_processes:
+        raise ValueError(
+            f"trainer.least_processes is {settings.least_processes}, but the number of processes "
+            f"is {processes}; start them by `{SEVERAL}`, or choose trainer=gpu for one GPU."
+        )
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if settings.device == "cuda" and here > gpus:
+        raise ValueError(
+            f"{here} processes on this machine share {gpus} GPU{'s' if gpus > 1 else ''}; "
+            f"allowed: --nproc-per-node up to {gpus}."
+        )
+
+
+def make_accelerator() -> Accelerator:
+    """Returns the accelerator of this process, on a GPU if there is one."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    handlers = [InitProcessGroupKwargs(timeout=PATIENCE)] if several else []
+    return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=handlers)
+
+
+@contextmanager
+def rounding(settings: TrainerSettings) -> Iterator[None]:
+    """Rounds products of float32 matrices to TF32 on GPUs, if it is set, for a block."""
+    if not settings.tf32:
+        yield
+        return
+    flags = torch.backends.cuda.matmul
+    before = flags.allow_tf32
+    flags.allow_tf32 = True
+    try:
+        yield
+    finally:
+        flags.allow_tf32 = before
+
+
+# Those of libyaml need a tenth of the time for the names of many episodes.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+RUN_FILE = "run.yaml"
+END = "checkpoint"
+
+Explain = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+"""Explains a difference, given the stored and the new fingerprint; "": there is nothing to add."""
+
+
+def is_main_process() -> bool:
+    """Returns whether this is the first or only process of a run."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def process_count() -> int:
+    """Returns the number of processes of a run."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def stored_fingerprint(directory: Path) -> Any:
+    """Returns the fingerprint of the run in a directory, as the file has it; None: no run.
+
+    Raises:
+        yaml.YAMLError: The file is damaged.
+    """
+    file = directory / RUN_FILE
+    return yaml.load(file.read_bytes(), _Loader) if file.is_file() else None
+
+
+def check_run_directory(
+    directory: Path, fingerprint: Mapping[str, Any], explain: Explain | None = None
+) -> None:
+    """Stores the fingerprint of a run, or compares it with that of the run to continue.
+
+    The fingerprint is all settings that decide the weights, plain data.
+
+    Raises:
+        ValueError: The directory holds a run with another fingerprint, or its file is damaged.
+    """
+    file = directory / RUN_FILE
+    plain = _plain_data(fingerprint)
+    if not file.exists():
+        if is_main_process():
+            directory.mkdir(parents=True, exist_ok=True)
+            write_file(file, yaml.dump(plain, Dumper=_Dumper, sort_keys=False).encode())
+        return
+    stored = stored_fingerprint(directory)
+    if not isinstance(stored, dict):
+        raise ValueError(
+            f"{file} is damaged. Choose another output, or remove {directory} to start again."
+        )
+    if changed := [key for key, value in plain.items() if stored.get(key) != value]:
+        raise ValueError(
+            f"{directory} holds a run with other settings ({', '.join(changed)}). Choose another "
+            f"output.{explain(stored, plain) if explain else ''}"
+        )
+
+
+def _plain_data(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain_data(entry) for key, entry in value.items()}
+    return [_plain_data(entry) for entry in value] if isinstance(value, (list, tuple)) else value

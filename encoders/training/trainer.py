@@ -1,22 +1,33 @@
-"""The training loop: it trains any module with a loss, stops on request and continues exactly."""
+"""The training loop: it trains any module with a loss, stops on request and continues exactly.
+
+Batches are augmented on the device of the model. Losses and gradient norms are read from the
+device several steps at a time and must be finite. A stopped run continues from its state:
+weights, optimiser, moving average and step.
+"""
 
 import logging
+import math
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from stringline.datasets.contract.value_checks import without_value_checks
+from stringline.datasets.augmentation.augment import Augmentation
+from stringline.datasets.contract.argument_checks import without_value_checks
+from stringline.datasets.contract.contract import Camera
+from stringline.datasets.files.atomic import replaced_directory
 from stringline.encoders.training.adaptation import Adaptation
-from stringline.encoders.training.hardware import check_hardware, make_accelerator, rounding
-from stringline.encoders.training.history import History
+from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.interfaces import (
     Batch,
     Batches,
@@ -24,20 +35,288 @@ from stringline.encoders.training.interfaces import (
     Prepare,
     Probe,
     SaveModel,
+    Weigh,
 )
-from stringline.encoders.training.losses import check_finite
-from stringline.encoders.training.monitor import LATEST, Meter, Monitor
+from stringline.encoders.training.monitor import LATEST, History, Meter, Monitor
 from stringline.encoders.training.optimisation import (
     FACTOR,
     LossModule,
     MovingAverage,
     accumulate,
+    examples,
     split,
 )
-from stringline.encoders.training.readings import Readings
-from stringline.encoders.training.run_state import latest_state, restore_state, save_state
-from stringline.encoders.training.settings import TrainerSettings
+from stringline.encoders.training.settings import (
+    TrainerSettings,
+    check_hardware,
+    make_accelerator,
+    rounding,
+)
 from stringline.encoders.training.stopping import Stopped, StopSignals
+
+
+def build_augmentation(config: Mapping[str, Any] | None) -> Augmentation | None:
+    """Builds an augmentation from its configuration; None if it has no transforms.
+
+    Raises:
+        ValueError: The configuration describes something else.
+    """
+    if config is None:
+        return None
+    built = build(dict(config), nn.Module)
+    if not isinstance(built, Augmentation):
+        raise ValueError(
+            f"augmentation is a {type(built).__name__}; allowed: {Augmentation.__name__}."
+        )
+    return built if built.transforms else None
+
+
+def augment_batches(augmentation: Augmentation, cameras: Sequence[Camera]) -> Prepare:
+    """Returns the callback that augments the images of cameras in each batch."""
+
+    def prepare(batch: Mapping[str, Tensor], generator: torch.Generator) -> Mapping[str, Tensor]:
+        changed: Mapping[str, Tensor] = augmentation(batch, cameras, generator)
+        return changed
+
+    return prepare
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The numbers of a step: training time so far, loss and gradient norm."""
+
+    step: int
+    seconds: float
+    loss: float
+    gradient_norm: float
+
+
+class Readings:
+    """Collects numbers on the device; the host waits for the device only when it reads them."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[int, float]] = []
+        self._numbers: list[Tensor] = []
+
+    def add(self, step: int, seconds: float, loss: Tensor, norm: Tensor) -> None:
+        """Adds the scalars of a step."""
+        self._steps.append((step, seconds))
+        self._numbers.append(torch.stack((loss.double(), norm.double())))
+
+    def read(self) -> list[Reading]:
+        """Returns the numbers of all steps since the last call."""
+        if not self._steps:
+            return []
+        found: list[list[float]] = torch.stack(self._numbers).tolist()
+        readings = [
+            Reading(step, seconds, loss, norm)
+            for (step, seconds), (loss, norm) in zip(self._steps, found, strict=True)
+        ]
+        self._steps.clear()
+        self._numbers.clear()
+        return readings
+
+
+_LISTED = 4  # Examples that an error message names.
+
+
+class BrokenLossError(ValueError):
+    """The loss or its gradients are not finite; the weights are still those of the step before."""
+
+
+def check_finite(
+    loss: float,
+    gradient_norm: float,
+    *,
+    step: int,
+    batch: Batch | None,
+    names: Callable[[], Sequence[str]],
+    file: Path,
+) -> None:
+    """Raises a BrokenLossError, with the step and its examples, if a number is not finite.
+
+    The gradient norm is that of all processes. The batch is None after the update of the weights.
+    `names` returns the name of each example of the batch, or no names if they are unknown; `file`
+    receives them.
+    """
+    if math.isfinite(loss) and math.isfinite(gradient_norm):
+        return
+    what = (
+        f"loss is {loss}"
+        if not math.isfinite(loss)
+        else f"gradient norm is {gradient_norm} and the loss {loss}"
+    )
+    named = list(names())
+    broken = {} if batch is None else broken_examples(batch)
+    if named:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"{name}\n" for name in [f"The {what} at step {step}.", *named]))
+    message = f"The {what} at step {step}. "
+    if named:
+        message += f"Its examples: {_listed(range(len(named)), named)}; {file} lists all of them. "
+    if batch is None:
+        raise BrokenLossError(
+            f"{message}The saved state of earlier steps is unchanged. Continue with "
+            f"trainer.read_every=1, which names the inputs that are not finite."
+        )
+    if broken:
+        inputs = "; ".join(f"{key} of {_listed(rows, named)}" for key, rows in broken.items())
+        message += f"Inputs that are not finite: {inputs}. Repair or exclude those examples. "
+    else:
+        message += (
+            "All inputs are finite. Lower trainer.learning_rate or set trainer.precision=no. "
+        )
+    raise BrokenLossError(
+        f"{message}The weights and the saved state of earlier steps are unchanged."
+    )
+
+
+def broken_examples(batch: Batch) -> dict[str, list[int]]:
+    """Returns, for each tensor with numbers that are not finite, the examples that contain them."""
+    found = {key: _rows(value) for key, value in batch.items() if value.is_floating_point()}
+    return {key: rows for key, rows in found.items() if rows}
+
+
+def _rows(value: Tensor) -> list[int]:
+    broken = ~value.isfinite()
+    rows: list[int] = broken.reshape(len(value), -1).any(dim=1).nonzero()[:, 0].tolist()
+    return rows
+
+
+def _listed(rows: Sequence[int], names: Sequence[str]) -> str:
+    shown = ", ".join(names[row] if names else f"example {row}" for row in rows[:_LISTED])
+    return shown + (f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else "")
+
+
+class ValidationLoss:
+    """The mean loss of a model on fixed batches with fixed random draws.
+
+    The draws of a loss, such as noise levels, scatter more than a model improves in a thousand
+    steps. With the same draws every time, differences of the loss are differences of the model.
+    """
+
+    def __init__(
+        self, batches: Callable[[], Iterator[Batch]], *, seed: int = 0, weigh: Weigh | None = None
+    ) -> None:
+        """Builds the loss; `batches` returns the same batches on every call."""
+        self._batches = batches
+        self._seed = seed
+        self._weigh = weigh
+
+    def __call__(self, model: nn.Module) -> float:
+        """Returns the mean loss of a model in evaluation mode, without drawing random numbers.
+
+        The state of the global generator is restored.
+        """
+        device = next(model.parameters()).device
+        total = 0.0
+        weights = 0.0
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
+            for number, batch in enumerate(self._batches()):
+                moved = {key: value.to(device) for key, value in batch.items()}
+                torch.manual_seed(self._seed + number)
+                loss: Tensor = model.loss(moved)  # type: ignore[operator]  # See LossModule.
+                weight = float(self._weigh(moved)) if self._weigh else float(examples(moved))
+                total = total + loss.item() * weight
+                weights = weights + weight
+        if not weights:
+            raise ValueError(
+                "There is nothing to validate with; allowed: at least one batch with a weight "
+                "above 0."
+            )
+        return total / weights
+
+
+STATE_FILE = "state.safetensors"
+
+
+def save_state(
+    directory: Path,
+    step: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: MovingAverage,
+) -> None:
+    """Writes the state after `step` steps to `directory/state/step_<n>` and removes older ones."""
+    tensors: dict[str, Tensor] = {
+        f"model/{name}": tensor for name, tensor in model.state_dict().items()
+    }
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for parameter, state in optimizer.state.items():
+        tensors |= {
+            f"optimizer/{names[id(parameter)]}/{key}": torch.as_tensor(value)
+            for key, value in state.items()
+        }
+    for name, averaged in zip(average.names, average.parameters, strict=True):
+        tensors[f"average/{name}"] = averaged
+    tensors["average_steps"] = torch.tensor(average.steps)
+    target = directory / "state" / f"step_{step:08d}"
+    with replaced_directory(target) as fresh:
+        save_file(
+            {key: tensor.detach().contiguous().clone() for key, tensor in tensors.items()},
+            fresh / STATE_FILE,
+        )
+    for older in target.parent.glob("step_*"):
+        if older != target:
+            shutil.rmtree(older)
+
+
+def latest_state(directory: Path) -> Path | None:
+    """Returns the newest state of a run; None: no state."""
+    states = sorted((directory / "state").glob("step_*"))
+    return states[-1] if states else None
+
+
+def restore_state(
+    state: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage
+) -> int:
+    """Restores model, optimiser and average; returns the number of completed steps."""
+    try:
+        with safe_open(state / STATE_FILE, framework="pt") as file:
+            # safe_open is not a mapping.
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        model.load_state_dict(_below("model/", tensors))
+        fused = bool(optimizer.defaults.get("fused"))
+        parameters = dict(model.named_parameters())
+        for name, averaged in zip(average.names, average.parameters, strict=True):
+            averaged.copy_(tensors[f"average/{name}"])
+            if kept := _below(f"optimizer/{name}/", tensors):
+                optimizer.state[parameters[name]] = _state_of(parameters[name], kept, fused)
+        average.steps = int(tensors["average_steps"])
+    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+        raise ValueError(
+            f"The training cannot continue from {state}: {error}. Remove that folder to start "
+            f"again."
+        ) from error
+    return int(state.name.removeprefix("step_"))
+
+
+def _state_of(
+    parameter: nn.Parameter, stored: Mapping[str, Tensor], fused: bool
+) -> dict[str, Tensor]:
+    """Returns the state of an optimiser on the device, and with the strides, of its parameter.
+
+    A fused AdamW reads moments in the order of memory, as those of its own are. The stored ones are
+    contiguous, and weights of convolutions are often `channels_last`.
+    """
+    found = {}
+    for key, tensor in stored.items():
+        if tensor.shape == parameter.shape and key != "step":
+            found[key] = torch.empty_like(parameter, dtype=tensor.dtype).copy_(tensor)
+        else:
+            # Only a fused optimiser counts its steps on the device.
+            found[key] = tensor if key == "step" and not fused else tensor.to(parameter.device)
+    return found
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors whose names start with a prefix, without it."""
+    return {
+        key.removeprefix(prefix): tensor
+        for key, tensor in tensors.items()
+        if key.startswith(prefix)
+    }
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,10 @@
-"""Attention over tokens with positions: queries, keys and optionally values are rotated."""
+"""Attention over tokens with positions: queries, keys and optionally values are rotated.
 
+Softmax attention uses the fastest available kernel, with logits in float32 at least. The cost
+of linear attention is linear in the number of tokens.
+"""
+
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,15 +14,58 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stringline.datasets.contract.argument_checks import COUNT, SHARE
-from stringline.encoders.positions.folding import (
+from stringline.encoders.positions.bases import (
     check_foldable,
     commutes_with_bases,
     into_input,
     into_output,
 )
-from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.encoding import Places
 from stringline.encoders.positions.precision import at_least_float32, rounded, without_autocast
-from stringline.encoders.vision.softmax_attention import attend
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    logit_factor: Tensor | None = None,
+    present: Tensor | None = None,
+    *,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Returns softmax(q k^T / sqrt(d)) v for (B, heads, N, d), by the fastest available kernel.
+
+    Logits and weights are float32 at least, whatever the type of the tokens: rounded to bfloat16, a
+    logit of 10 is off by up to 0.03. The result has the type of the values; under autocast on a GPU
+    that of autocast.
+
+    Args:
+        q: Queries.
+        k: Keys (B, heads, M, d).
+        v: Values (B, heads, M, d).
+        logit_factor: Factor of the logits, (B, heads | 1, N, M); None: 1.
+        present: (B, M) bool, which keys exist; None: all.
+        mask: (B | 1, heads | 1, N, M) bool, which keys each query attends to; None: all.
+        dropout: Share of the weights that are set to zero.
+    """
+    if present is not None:
+        existing = present[:, None, None, :]
+        mask = existing if mask is None else mask & existing
+    if logit_factor is None and q.device.type != "cpu":
+        # Its kernels keep logits in float32.
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    kind = v.dtype
+    with without_autocast(q):
+        q, k, v = (at_least_float32(x) for x in (q, k, v))
+        if logit_factor is None:
+            return functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, dropout_p=dropout
+            ).to(kind)
+        logits = (q / math.sqrt(q.shape[-1])) @ k.mT * at_least_float32(logit_factor)
+        logits = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
+        weights = functional.dropout(torch.softmax(logits, dim=-1), dropout, dropout > 0)
+        return (weights @ v).to(kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,3 +327,64 @@ def _joined(mask: Tensor | None, causal: int | None, device: torch.device) -> Te
         return mask
     before = torch.ones(1, 1, causal, causal, dtype=torch.bool, device=device).tril()
     return before if mask is None else mask & before
+
+
+class LinearAttention(nn.Module):
+    """Linear attention with positions in RoFormer's form (Su et al., 2021, eq. 19).
+
+    out_i = sum_j (R_i f(q_i))^T (R_j f(k_j)) v_j / sum_j f(q_i)^T f(k_j), f(x) = ReLU(x) + 1e-6
+    (Katharopoulos et al., 2020)
+
+    Features are rotated in the numerator only, so the denominator stays positive. Weights may be
+    negative: with random features and places, almost half of them are. The basis acts on the
+    features, after the ReLU: it adds capacity (Schenck et al., STRING, 2025, section 3.2) and
+    cannot be folded. Tensor-product STRING expands the features instead. Self-attention only, with
+    the interface of `PositionalAttention` except `mask`, `causal` and `dropout`.
+    """
+
+    def __init__(self, dim: int, heads: int, *, values: bool = True) -> None:
+        """Builds the projections.
+
+        Args:
+            dim: Channels of the tokens, a multiple of 2 `heads`.
+            heads: Number of attention heads.
+            values: Relative values, see `PositionalAttention`.
+        """
+        super().__init__()
+        check_heads(dim, heads)
+        self.heads = heads
+        self.values = values
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, places: Places, *, present: Tensor | None = None) -> Tensor:
+        """Returns (B, N, dim) for tokens x (B, N, dim), of which those `present` (B, N) exist."""
+        # In half precision products of small features vanish, and positions become equal.
+        with without_autocast(x):
+            x = x.to(torch.promote_types(x.dtype, self.qkv.weight.dtype))
+            split = (
+                at_least_float32(self.qkv(x))
+                .reshape(*x.shape[:2], 3, self.heads, self.qkv.in_features // self.heads)
+                .permute(2, 0, 3, 1, 4)
+            )
+            q = functional.relu(split[0]) + 1e-6
+            k = functional.relu(split[1]) + 1e-6
+            if present is not None:
+                # In numerator and denominator, so other tokens have no effect.
+                k = k * present[:, None, :, None].to(k.dtype)
+            v = places.rotate(split[2]) if self.values else split[2]
+            placed_q = places.expand(places.rotate(q))
+            placed_k = places.expand(places.rotate(k))
+            y = placed_q @ (placed_k.mT @ v) / (q @ k.sum(dim=-2).unsqueeze(-1))
+            y = (places.rotate_inverse(y) if self.values else y).transpose(1, 2).flatten(2)
+            z: Tensor = self.out(y.to(self.out.weight.dtype))
+        return z
+
+    @torch.no_grad()
+    def fold_(self, basis: Tensor | None) -> None:
+        """Raises a ValueError for a basis: a ReLU separates projection and rotation."""
+        if basis is not None:
+            raise ValueError(
+                "In linear attention a ReLU separates projection and rotation, so a basis cannot "
+                "be folded; deploy this model unfolded."
+            )

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import COUNT, Range
-from stringline.encoders.coordinates.geometry import View, returned
-from stringline.encoders.coordinates.normals import surface_normals
+from stringline.encoders.coordinates.geometry import View, returned, surface_normals
 
 
 class DepthInput(nn.Module, ABC):

@@ -1,24 +1,242 @@
-"""Tokens with positions from the images of several cameras."""
+"""Tokens with positions from the images of several cameras.
+
+Images, geometry and presence of each camera are read from an observation. A token may have a
+place finer than its patch: a learned mean of the places of its cells.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.coordinates import Coordinates, MetricPlaces
+from stringline.encoders.coordinates.coordinates import (
+    RAYS,
+    Coordinates,
+    MetricPlaces,
+    excludes_missing_depth,
+)
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.coordinates.ray_places import (
     RayPlaces,
     check_prior_depths,
     patches_with_spread,
+    without_rays,
 )
-from stringline.encoders.vision.camera_views import camera_view, check_camera, presence
+from stringline.encoders.positions.precision import without_autocast
 from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput, StreamFusion
-from stringline.encoders.vision.learned_places import LearnedPlaces
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
+
+
+def check_camera(camera: Camera, patch: int, reads: Collection[str] = ()) -> None:
+    """Raises a ValueError unless patches tile the images and the images are undistorted.
+
+    With `RAYS` in `reads`, the camera must be calibrated.
+    """
+    if camera.height % patch or camera.width % patch:
+        got = f"{camera.height}x{camera.width}"
+        raise ValueError(
+            f"Camera {camera.name!r} has {got} pixels; allowed: multiples of {patch}"
+            f"{_nearest_size(camera, patch)}."
+        )
+    if RAYS in reads and not camera.has_geometry:
+        raise ValueError(without_rays(f"Camera {camera.name!r}"))
+    if camera.has_geometry and camera.distortion_model != "none":
+        got = f"{camera.distortion_model!r} distortion"
+        raise ValueError(f"Camera {camera.name!r} has {got}; undistort its images first.")
+
+
+def _nearest_size(camera: Camera, patch: int) -> str:
+    """Returns the words on the largest allowed size within the images, and on the way to it."""
+    rows, columns = (side - side % patch for side in (camera.height, camera.width))
+    if not rows or not columns:
+        return ""
+    return (
+        f", such as {rows}x{columns}. To store recorded images at this size, import them with "
+        f"image_size=[{rows},{columns}] image_fit=crop (or resize, or pad), or copy the store: "
+        f"stringline-data cache store=STORE output=COPY height={rows} width={columns}"
+    )
+
+
+def camera_view(
+    observation: Mapping[str, Tensor], camera: Camera, reads: Collection[str]
+) -> tuple[Tensor, View]:
+    """Returns the images (B, H, W, 3) of a camera in a batch of observations, and their view.
+
+    `reads` are the needed kinds of keys: of `depth`, `intrinsics` and `T_base_camera`. Without
+    depth in the contract, neither depth nor, except with `RAYS`, geometry is read.
+    """
+    images = read_key(observation, f"rgb/{camera.name}")
+    if images.ndim != 4 or images.shape[-1] != 3:
+        raise ValueError(
+            f"rgb/{camera.name} has shape {tuple(images.shape)}; allowed: (B, H, W, 3)."
+        )
+    promised = {"depth"} if camera.depth is not None else set()
+    if (promised or RAYS in reads) and camera.has_geometry:
+        promised |= {"intrinsics", "T_base_camera"}
+    known = {
+        kind: read_key(observation, f"{kind}/{camera.name}")
+        for kind in sorted(promised & set(reads))
+    }
+    try:
+        return images, View(
+            height=images.shape[1],
+            width=images.shape[2],
+            depth_unit_m=camera.depth_unit_m,
+            name=camera.name,
+            **known,
+        )
+    except ValueError as error:
+        raise ValueError(f"Camera {camera.name!r}: {error}") from error
+
+
+def resized(images: Tensor, view: View, size: tuple[int, int]) -> tuple[Tensor, View]:
+    """Returns images (B, rows, columns, 3) of another size, and their view.
+
+    Colours are averaged (bilinear, antialiased), depth is that of the pixel at the same place, and
+    intrinsics fit the new size.
+    """
+    before = view.height, view.width
+    if before == size:
+        return images, view
+    colours = nn.functional.interpolate(
+        images.permute(0, 3, 1, 2).float(), size, mode="bilinear", antialias=True
+    )
+    depth, intrinsics = view.depth, view.intrinsics
+    if depth is not None:
+        rows, columns = (
+            (2 * torch.arange(new, device=depth.device) + 1) * old // (2 * new)
+            for new, old in zip(size, before, strict=True)
+        )
+        depth = depth[:, rows][:, :, columns]
+    if intrinsics is not None:
+        scale = [size[1] / before[1], size[0] / before[0], 1.0]
+        intrinsics = intrinsics * intrinsics.new_tensor(scale)[:, None]
+    made = replace(view, height=size[0], width=size[1], depth=depth, intrinsics=intrinsics)
+    return colours.permute(0, 2, 3, 1), made
+
+
+def presence(
+    observation: Mapping[str, Tensor],
+    camera: Camera,
+    has_position: Tensor,
+    coordinates: Coordinates | None = None,
+    prefix: int = 0,
+) -> tuple[Tensor, Tensor | None]:
+    """Marks the tokens that do not exist: of a camera that an example lacks, and excluded ones.
+
+    `present/<camera>` (B,) bool tells which examples have the camera; without that key all have it.
+    Coordinates may exclude patches without a position (`MissingDepth`); then they do not exist
+    where other patches of their image have one. An image without any placed patch, such as of a
+    camera without depth, keeps all of its tokens.
+
+    Args:
+        observation: The batch.
+        camera: The camera.
+        has_position: (B, N) bool, which of its tokens have a position.
+        coordinates: The coordinates of the tokens; None: none are excluded.
+        prefix: Number of tokens before the patches, which are never excluded.
+
+    Returns:
+        (B, N) bool, tokens that exist and have a position, and (B, N) bool, tokens that exist
+        (None: all).
+    """
+    present = observation.get(f"present/{camera.name}")
+    if present is not None:
+        present = present[:, None].expand_as(has_position)
+        has_position = has_position & present
+    if coordinates is None or not excludes_missing_depth(coordinates):
+        return has_position, present
+    kept = has_position | ~has_position.any(dim=1, keepdim=True)
+    if prefix:
+        kept = nn.functional.pad(kept[:, prefix:], (prefix, 0), value=True)
+    return has_position, kept if present is None else kept & present
+
+
+def read_key(observation: Mapping[str, Tensor], key: str) -> Tensor:
+    """Returns the value of a key of an observation; a ValueError names the nearest key."""
+    if key not in observation:
+        raise unknown_name("observation key", key, observation)
+    return observation[key]
+
+
+STARTING_HEIGHT_M = 0.02
+_OFFSET_M = 0.1
+
+
+class LearnedPlaces(nn.Module):
+    """Puts each patch at the softmax-weighted mean of the places of its cells.
+
+    A patch of an overhead camera covers 10 cm of a table, so its centre may be far from the object
+    that it shows. The scores are those of a small perceptron of the features of a cell and of its
+    offset from the mean place of the patch, plus a learned multiple of the height of that offset.
+    They start with the height alone: a cell that is 2 cm higher than another has e times its
+    weight. Cells without a position have none. Offsets do not depend on shifts, so invariances of
+    the coordinates remain.
+    """
+
+    def __init__(self, channels: int, *, axes: int = 3, hidden: int = 16) -> None:
+        """Builds the perceptron.
+
+        Args:
+            channels: Channels of the features of a cell.
+            axes: Coordinates per place, in metres, the last one upwards.
+            hidden: Width of the perceptron.
+        """
+        super().__init__()
+        self.features = nn.Linear(channels, hidden)
+        self.offset = nn.Linear(axes, hidden, bias=False)
+        self.score = nn.Linear(hidden, 1, bias=False)  # A bias would cancel in the softmax.
+        # In units of the starting height: steps of an optimiser do not follow large parameters.
+        self.height = nn.Parameter(torch.tensor(1.0))
+        nn.init.zeros_(self.score.weight)
+
+    def forward(
+        self, maps: Tensor, places: Tensor, known: Tensor, spread: Tensor | None, side: int
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Returns places (B, N, axes) of patches, their existence (B, N), and their spread.
+
+        Args:
+            maps: Features of cells, (B, channels, rows, columns).
+            places: Their places, (B, rows columns, axes), row by row.
+            known: (B, rows columns) bool, whether a cell has a position.
+            spread: Standard deviation of their places, (B, rows columns, axes); None: zero.
+            side: Cells along a side of a patch.
+        """
+        size = maps.shape[2:]
+        inside = _by_patch(known.unsqueeze(-1), size, side)
+        cells = torch.where(inside, _by_patch(places, size, side), 0.0)
+        middle = cells.sum(dim=2, keepdim=True) / inside.sum(dim=2, keepdim=True).clamp(min=1)
+        features = _by_patch(maps.flatten(2).transpose(1, 2), size, side)
+        with without_autocast(maps):
+            scores = self._scores(features, torch.where(inside, cells - middle, 0.0))
+            # Finite, so that a patch without any cell has neither NaN nor gradients.
+            scores = scores.masked_fill(~inside, torch.finfo(scores.dtype).min)
+            weights = torch.softmax(scores, dim=2).to(cells.dtype)
+        spread = None if spread is None else (weights * _by_patch(spread, size, side)).sum(dim=2)
+        return (weights * cells).sum(dim=2), inside.any(dim=2).squeeze(-1), spread
+
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of the parameters without weight decay."""
+        return {"height"}
+
+    def _scores(self, features: Tensor, offsets: Tensor) -> Tensor:
+        """Returns the scores (B, N, cells, 1) of cells with offsets (B, N, cells, axes), metres."""
+        kind = self.score.weight.dtype
+        near = offsets.to(kind)
+        seen = self.features(features.to(kind))
+        scores: Tensor = self.score(nn.functional.gelu(seen + self.offset(near / _OFFSET_M)))
+        return scores + self.height * near[..., -1:] / STARTING_HEIGHT_M
+
+
+def _by_patch(cells: Tensor, size: torch.Size, side: int) -> Tensor:
+    """Returns values of cells (B, rows columns, C) as (B, patches, cells of a patch, C)."""
+    rows, columns = size
+    split = cells.reshape(len(cells), rows // side, side, columns // side, side, -1)
+    return split.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import POSITIVE
-from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
-from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.encoding import EncodingFactory, Places, PositionEncoding
 from stringline.encoders.vision.attention import PositionalAttention
 
 Size = Literal["tiny", "small", "base", "large"]

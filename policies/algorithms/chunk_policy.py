@@ -1,27 +1,189 @@
-"""The base of all learned policies: timestamped chunks of actions from observations."""
+"""Policies that generate timestamped chunks of actions from observations: settings and base.
+
+The settings are the entries of configurations and checkpoints. Each kind of policy derives its
+dataclass from one of these; `stringline.encoders.training.checkpoint.build` makes settings and
+policy from a plain configuration. Contract and statistics, which come from the data, are separate
+arguments.
+"""
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from inspect import signature
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from stringline.datasets.contract.contract import Contract, Observation
-from stringline.datasets.contract.validation import check_observation
+from stringline.datasets.contract.argument_checks import COUNT, unknown_name
+from stringline.datasets.contract.contract import Contract, Observation, check_observation
 from stringline.datasets.loading.statistics import KeyStatistics, Statistics
-from stringline.policies.algorithms.action_statistics import check_actions
-from stringline.policies.algorithms.learned_policy import Batch, LearnedPolicy
-from stringline.policies.algorithms.policy_settings import PolicySettings
-from stringline.policies.algorithms.posture import ChunkRemainder
-from stringline.policies.algorithms.row_noise import Generators
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.chunks.prefix import ActionPrefix
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
-from stringline.policies.observation.history import PastObservations
-from stringline.policies.observation.interfaces import ConditioningTokens
+from stringline.encoders.positions.encoding import EncodingFactory
+from stringline.policies.action_spaces.space import (
+    ActionSpace,
+    ActionSpaceFactory,
+    ContractActions,
+)
+from stringline.policies.algorithms.learned_policy import Batch, Generators, LearnedPolicy
+from stringline.policies.algorithms.posture import ChunkRemainder, Posture
+from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix
+from stringline.policies.networks.denoiser import (
+    Denoiser,
+    DenoiserFactory,
+    TransformerDenoiser,
+)
+from stringline.policies.networks.inputs import NormalisedPrefix
+from stringline.policies.observation.interfaces import (
+    ConditioningTokens,
+    ObservationEncoderFactory,
+    PastObservations,
+)
+from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySettings:
+    """Settings of every kind of policy.
+
+    Attributes:
+        observation_encoder: Factory of the observation encoder.
+        chunk: Actions per chunk, T.
+        normalisation: Factory of the normaliser of actions.
+        action_space: Factory of the action space; see `policies/action_spaces`.
+        gripper_space: Factory of the meaning of the grippers' numbers, such as `OpenClose`, given
+            the action space `arms`; None: openings.
+        posture: What the joints alone tell about a chunk, which the policy then need not learn, and
+            the smooth form of chunks; None: the policy generates all actions itself.
+    """
+
+    observation_encoder: ObservationEncoderFactory
+    chunk: int = 48
+    normalisation: NormaliserFactory = MinMaxNormaliser
+    action_space: ActionSpaceFactory = ContractActions
+    gripper_space: ActionSpaceFactory | None = None
+    posture: Posture | None = None
+
+    def __post_init__(self) -> None:
+        COUNT.check(chunk=self.chunk)
+
+    def space(self, contract: Contract) -> ActionSpace:
+        """Builds the action space, grippers included."""
+        arms = self.action_space(contract=contract)
+        return (
+            arms if self.gripper_space is None else self.gripper_space(contract=contract, arms=arms)
+        )
+
+
+Standing = Literal["gripper", "noisy_pose"]
+
+
+class ActionPlaces(nn.Module):
+    """The places of action tokens in the denoiser, which reads the conditioning tokens by them."""
+
+    def __init__(self, *, at: Standing, encoding: EncodingFactory, values: bool = True) -> None:
+        """Sets the places.
+
+        Args:
+            at: `gripper`: at the measured gripper that they move; `noisy_pose`: at the noisy
+                position of this gripper, which needs gripper poses as actions and changes in every
+                denoising step.
+            encoding: Factory of the encoding of places in cross-attention.
+            values: Relative values: positions rotate values too.
+        """
+        super().__init__()
+        if at not in get_args(Standing):
+            raise unknown_name("place of actions", str(at), get_args(Standing))
+        self.at = at
+        self.encoding = encoding
+        self.values = values
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenoisingSettings(PolicySettings):
+    """Settings of policies that generate chunks from noise.
+
+    Attributes:
+        dim: Width of the transformer denoiser.
+        depth: Number of its blocks.
+        heads: Number of its attention heads.
+        denoiser: Factory of another denoiser, with its own sizes; None: the transformer.
+        action_places: Places of the action tokens of the transformer; None: they have none.
+        sampling_steps: Steps from noise to data at run time.
+        draws: Noise draws per observation and training step; the observation is encoded once.
+    """
+
+    dim: int = 128
+    depth: int = 3
+    heads: int = 4
+    denoiser: DenoiserFactory | None = None
+    action_places: ActionPlaces | None = None
+    sampling_steps: int = 8
+    draws: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        COUNT.check(
+            dim=self.dim,
+            depth=self.depth,
+            heads=self.heads,
+            sampling_steps=self.sampling_steps,
+            draws=self.draws,
+        )
+
+    def network(
+        self,
+        factory: DenoiserFactory | None,
+        *,
+        action_dim: int,
+        chunk: int,
+        conditioning_dim: int,
+        state_dim: int = 0,
+    ) -> Denoiser:
+        """Builds a network over noisy chunks by a factory; None: the transformer.
+
+        Raises:
+            ValueError: The network of the factory reads no states, but there are some.
+        """
+        make = factory or partial(
+            TransformerDenoiser, dim=self.dim, depth=self.depth, heads=self.heads
+        )
+        sizes = {"action_dim": action_dim, "chunk": chunk, "conditioning_dim": conditioning_dim}
+        if not state_dim:
+            return make(**sizes)
+        if "state_dim" not in signature(make).parameters:
+            raise ValueError(
+                "The denoiser reads no joints beside the conditioning tokens; allowed for "
+                "policy.observation_encoder.joints=condition: the transformer. Otherwise choose "
+                "policy.observation_encoder.joints=tokens."
+            )
+        return make(**sizes, state_dim=state_dim)
+
+
+def check_actions(key: str, statistics: KeyStatistics, dim: int) -> None:
+    """Raises a ValueError for statistics that define no range of actions.
+
+    A single constant channel is valid: one arm may rest in a whole data set, and its normaliser has
+    a floor.
+    """
+    if len(statistics.min) != dim:
+        raise ValueError(
+            f"The statistics of {key!r} have {len(statistics.min)} dimensions; actions have {dim}."
+        )
+    if not all(
+        np.isfinite(values).all()
+        for values in (statistics.min, statistics.max, statistics.mean, statistics.std)
+    ):
+        raise ValueError(
+            f"The statistics of {key!r} are not finite: an action in the data is NaN or infinite."
+        )
+    if not (statistics.max > statistics.min).any():
+        always = np.round(statistics.min, 4).tolist()
+        raise ValueError(
+            f"The statistics of {key!r} have zero range in each of the {dim} dimensions (always "
+            f"{always}): no action in the data moves the robot."
+        )
 
 
 class ChunkPolicy(LearnedPolicy):
@@ -226,7 +388,7 @@ class ChunkSession:
         )
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        """Plans a chunk; see `stringline.policies.chunks.prefix.PrefixSession`."""
+        """Plans a chunk; see `stringline.policies.chunks.chunk.PrefixSession`."""
         ready = self.prepare(observation, prefix)
         action = self._policy.predict(ready.batch, ready.generator, ready.normalised)
         return ready.chunk(cast("NDArray[np.float32]", action[0].cpu().numpy()))

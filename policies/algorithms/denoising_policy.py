@@ -8,17 +8,15 @@ from torch import Tensor
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.algorithms.policy_settings import ActionPlaces, DenoisingSettings
+from stringline.policies.algorithms.chunk_policy import ActionPlaces, ChunkPolicy, DenoisingSettings
 from stringline.policies.networks.denoiser import (
     Denoiser,
     DenoiserFactory,
     DenoiserOfStates,
     Precomputed,
 )
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.networks.inputs import NormalisedPrefix, TokenPlaces
 from stringline.policies.networks.placed_denoiser import PlacedDenoiser
-from stringline.policies.networks.token_places import TokenPlaces
 from stringline.policies.observation.interfaces import (
     ConditioningTokens,
     EncoderOfPlaces,

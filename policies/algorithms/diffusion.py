@@ -16,10 +16,9 @@ from torch import Tensor
 from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import masked_mean
+from stringline.policies.algorithms.chunk_policy import DenoisingSettings, masked_mean
 from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
-from stringline.policies.algorithms.policy_settings import DenoisingSettings
-from stringline.policies.algorithms.row_noise import Generators
+from stringline.policies.algorithms.learned_policy import Generators
 from stringline.policies.algorithms.samplers import (
     Prediction,
     Sampler,
@@ -35,7 +34,7 @@ from stringline.policies.algorithms.samplers import (
     target_of,
 )
 from stringline.policies.networks.denoiser import Precomputed
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens
 
 

@@ -18,9 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, settings_of, unknown_name
-from stringline.datasets.contract.contract import Contract, Observation
+from stringline.datasets.contract.contract import Contract, Observation, check_observation
 from stringline.datasets.contract.instructions import NUMBER_KEY
-from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,
     PREFIX,
@@ -34,15 +33,14 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.vision.attention import check_heads
 from stringline.policies.algorithms.keypose_augmentation import SceneAugmentation
-from stringline.policies.algorithms.learned_policy import Batch, LearnedPolicy
-from stringline.policies.algorithms.row_noise import Generators, normal
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.chunks.prefix import ActionPrefix
+from stringline.policies.algorithms.learned_policy import Batch, Generators, LearnedPolicy, normal
+from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix
 from stringline.policies.execution.keypose_motion import (
     KeyposeMotion,
     MotionSettings,
     PredictedKeypose,
 )
+from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.networks.keypose_head import (
     FLAGS,
     NUMBERS,
@@ -55,7 +53,6 @@ from stringline.policies.networks.keypose_head import (
     modes_of,
     rotation_of,
 )
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
 from stringline.policies.observation.interfaces import (
     ConditioningTokens,
     EncoderOfPlaces,
@@ -387,7 +384,7 @@ class KeyposeSession:
         )
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        """Plans a chunk; see `stringline.policies.chunks.prefix.PrefixSession`."""
+        """Plans a chunk; see `stringline.policies.chunks.chunk.PrefixSession`."""
         prepared = self.prepare(observation, prefix)
         if not prepared.wants_prediction:
             return prepared.chunk(None)

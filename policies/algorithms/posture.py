@@ -18,11 +18,9 @@ from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.positions.precision import without_autocast
-from stringline.policies.action_spaces.hold import HeldActions, can_hold
-from stringline.policies.action_spaces.space import ActionSpace
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
-from stringline.policies.observation.joint_state import JointState
-from stringline.policies.observation.normaliser import Normaliser
+from stringline.policies.action_spaces.space import ActionSpace, HeldActions, can_hold
+from stringline.policies.networks.inputs import NormalisedPrefix
+from stringline.policies.observation.normaliser import JointState, Normaliser
 
 LEAST_SCALE = 0.002
 """Smallest standard deviation of a remainder, in units of normalised actions."""

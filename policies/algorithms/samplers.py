@@ -15,7 +15,7 @@ from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.policies.algorithms.row_noise import Generators, normal
+from stringline.policies.algorithms.learned_policy import Generators, normal
 
 Prediction = Literal["sample", "v", "epsilon"]
 Sampler = Literal["ddim", "ddpm", "dpm_solver"]

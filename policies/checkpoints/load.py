@@ -1,5 +1,6 @@
-"""Saving, loading and opening of policies."""
+"""Saving, loading and opening of policies, and the device on which they compute."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,29 +20,45 @@ from stringline.encoders.pretrained.initial_weights import without_files
 from stringline.encoders.training.checkpoint import (
     ASKED_FOR,
     WEIGHTS,
+    bounded_by,
     build,
     build_settings,
     load_description,
     load_weights,
     save_checkpoint,
+    sha256_of,
 )
-from stringline.encoders.training.checkpoint_digest import sha256_of
-from stringline.encoders.training.checkpoint_sizes import bounded_by
 from stringline.policies.action_spaces.space import ActionSpace
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy, PolicySettings
 from stringline.policies.algorithms.keypose_policy import (
     HELD_OPENINGS,
     KeyposePolicySettings,
     held_openings,
 )
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
-from stringline.policies.algorithms.policy_settings import PolicySettings
 from stringline.policies.algorithms.posture import ChunkRemainder, FittedWindows
-from stringline.policies.checkpoints.device import CPU, checked_device
 from stringline.policies.checkpoints.registry import registered_checkpoint
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.observation.observation_settings import read_cameras
 from stringline.policies.remote.client import RemotePolicy
+
+CPU = "cpu"
+
+
+def checked_device(name: str) -> torch.device:
+    """Returns a device by its name: `cpu`, `cuda`, or `cuda:<number>`.
+
+    Raises:
+        ValueError: The name is unknown, or the GPU does not exist.
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    known = [CPU, *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
+    if name in known:
+        return torch.device(name)
+    none = re.fullmatch(r"cuda(:\d+)?", str(name)) and not gpus
+    why = ", since torch finds no GPU" if none else ""
+    raise ValueError(f"device is {name!r}; allowed here{why}: {', '.join(known)}.")
+
 
 ADDRESSES = ("ws://", "wss://")
 SHIPPED = Path(__file__).parent

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.vision.softmax_attention import attend
+from stringline.encoders.vision.attention import attend
 
 Precomputed = Any
 """The precomputed tensors of B observations; their content is private to the denoiser."""

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.encoding import Places, PositionEncoding
 from stringline.encoders.vision.attention import KeyValues, PositionalAttention
 from stringline.policies.networks.denoiser import sinusoidal_embedding
-from stringline.policies.networks.token_places import TokenPlaces
+from stringline.policies.networks.inputs import TokenPlaces
 
 NUMBERS = 3 + 6 + 9
 VOTED = NUMBERS + 2

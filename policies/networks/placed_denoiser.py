@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.folding import into_input, into_output
-from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.bases import into_input, into_output
+from stringline.encoders.positions.encoding import Places, PositionEncoding
 from stringline.encoders.positions.precision import at_least_float32, rounded, without_autocast
-from stringline.encoders.vision.attention import KeyValues
-from stringline.encoders.vision.softmax_attention import attend
+from stringline.encoders.vision.attention import KeyValues, attend
 from stringline.policies.networks.denoiser import (
     STEPS_PER_TOKEN,
     DenoiserBlock,
@@ -22,7 +20,7 @@ from stringline.policies.networks.denoiser import (
     join_heads,
     split_heads,
 )
-from stringline.policies.networks.token_places import TokenPlaces
+from stringline.policies.networks.inputs import TokenPlaces
 
 
 @dataclass(frozen=True, kw_only=True)

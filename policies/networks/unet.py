@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import COUNT
-from stringline.encoders.vision.softmax_attention import attend
+from stringline.encoders.vision.attention import attend
 from stringline.policies.networks.denoiser import Precomputed, join_heads, split_heads
 
 PUBLISHED_LEVELS = 100

@@ -13,14 +13,19 @@ from torch import Tensor, nn
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.coordinates.coordinates import GridPlaces
-from stringline.encoders.pretrained.resnet import ImageNetwork, ImageNetworkFactory
-from stringline.encoders.vision.camera_views import camera_view, presence, read_key
-from stringline.encoders.vision.rgbd import RgbdTokens, Tokens, joined_presence
+from stringline.encoders.pretrained.convolutional import ImageNetwork, ImageNetworkFactory
+from stringline.encoders.vision.rgbd import (
+    RgbdTokens,
+    Tokens,
+    camera_view,
+    joined_presence,
+    presence,
+    read_key,
+)
 from stringline.encoders.vision.vit import VisionTransformer
-from stringline.policies.networks.sinusoids import image_positions
-from stringline.policies.observation.history import ObservationHistory
+from stringline.policies.networks.inputs import image_positions
 from stringline.policies.observation.instruction import Instruction
-from stringline.policies.observation.interfaces import ConditioningTokens
+from stringline.policies.observation.interfaces import ConditioningTokens, ObservationHistory
 from stringline.policies.observation.observation_settings import (
     EncoderSettings,
     FeatureMapSettings,

@@ -11,7 +11,7 @@ from torch.nn import functional
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.instructions import NOTHING_SAID, instruction_number
 from stringline.encoders.positions.precision import values_are_hidden, without_autocast
-from stringline.encoders.pretrained.text_models import load_text_model, pooled
+from stringline.encoders.pretrained.transformers_models import load_text_model, pooled
 
 
 class Instruction(nn.Module, ABC):

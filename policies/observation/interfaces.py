@@ -1,16 +1,143 @@
-"""The interface of observation encoders, and the conditioning tokens that they return."""
+"""The interface of observation encoders, the tokens that they return, and the history they read.
 
-from collections.abc import Callable, Mapping
+An `ObservationHistory` says which past observations an encoder reads; `PastObservations` stores
+them in a session.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from torch import Tensor
+import numpy as np
+from torch import Tensor, nn
 
-from stringline.datasets.contract.contract import Camera
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, SHARE
+from stringline.datasets.contract.contract import Array, Camera, Observation
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
-from stringline.policies.networks.token_places import TokenPlaces
-from stringline.policies.observation.history import ObservationHistory
+from stringline.encoders.positions.frequencies import check_wavelengths
+from stringline.policies.networks.inputs import TokenPlaces
 from stringline.policies.observation.instruction import Instruction
+
+logger = logging.getLogger(__name__)
+
+
+class ObservationHistory(nn.Module):
+    """The past times whose observations an encoder reads besides the present one.
+
+    Each past observation adds one token per gripper, at its position then, and optionally the
+    patches of all cameras, at their positions then; time is an axis of the positions. If an
+    observation is missing, as at the start of an episode, its tokens are absent and have no effect.
+    """
+
+    def __init__(
+        self,
+        ages_s: Sequence[float],
+        *,
+        wavelengths_s: tuple[float, float] = (0.2, 8.0),
+        images: bool = False,
+        dropout: float = 0.0,
+        tolerance_s: float = 0.05,
+    ) -> None:
+        """Sets the past times.
+
+        Args:
+            ages_s: Ages of the observations. Policies observe when they plan, so ages should be
+                multiples of the time between two plans.
+            wavelengths_s: Shortest and longest initial wavelength of the time axis; learned if
+                those of space are.
+            images: Whether to read past images too.
+            dropout: Share of the training examples whose past is hidden. A history predicts the
+                demonstrator's actions so well that a policy may stop using images (de Haan et al.,
+                Causal Confusion in Imitation Learning, NeurIPS 2019).
+            tolerance_s: Tolerated deviation of the age of an observation; its own time is used.
+        """
+        super().__init__()
+        self.ages_s = tuple(sorted((float(age) for age in ages_s), reverse=True))
+        if (
+            not self.ages_s
+            or any(age not in POSITIVE for age in self.ages_s)
+            or len(set(self.ages_s)) < len(self.ages_s)
+        ):
+            raise ValueError(
+                f"ages_s is {list(ages_s)}; allowed: at least one, different times above 0, in "
+                f"seconds."
+            )
+        check_wavelengths(**{"history.wavelengths_s": wavelengths_s})
+        SHARE.check(**{"history.dropout": dropout})
+        NOT_NEGATIVE.check(**{"history.tolerance_s": tolerance_s})
+        self.wavelengths_s = (float(wavelengths_s[0]), float(wavelengths_s[1]))
+        self.images = images
+        self.dropout = dropout
+        self.tolerance_s = tolerance_s
+
+    def steps(self, control_hz: float) -> tuple[int, ...]:
+        """Returns the ages as steps of an episode, the oldest first."""
+        steps = tuple(round(age * control_hz) for age in self.ages_s)
+        if min(steps) < 1 or len(set(steps)) < len(steps):
+            raise ValueError(
+                f"ages_s {list(self.ages_s)} are {list(steps)} steps at {control_hz:g} Hz; "
+                f"allowed: different steps from 1."
+            )
+        return steps
+
+
+class PastObservations:
+    """The observations of a session, as far back as its policy reads."""
+
+    def __init__(self, history: ObservationHistory, keys: Sequence[str]) -> None:
+        """Starts without observations; `keys`, with `time`, are those to store."""
+        self._history = history
+        self._keys = tuple(keys)
+        self._seen = deque[Mapping[str, Array]]()
+        self._first_s: float | None = None
+        self._warned = False
+
+    def before(self, observation: Observation) -> dict[str, Array]:
+        """Returns the observations at the ages before an observation, and stores that one.
+
+        Args:
+            observation: The next observation, later than all before it.
+
+        Returns:
+            `past/<key>` (K, ...), the oldest first, and `past_mask` (K,) bool, False for missing
+            observations, which are replaced by the present one.
+        """
+        now = float(observation["time"])
+        if self._seen and not now > float(self._seen[-1]["time"]):
+            raise ValueError(
+                f"An observation of {now} s follows one of {float(self._seen[-1]['time'])} s; a "
+                f"policy with a history needs rising times and a new session for each episode."
+            )
+        self._first_s = now if self._first_s is None else self._first_s
+        oldest = now - self._history.ages_s[0] - self._history.tolerance_s
+        while self._seen and float(self._seen[0]["time"]) < oldest:
+            self._seen.popleft()
+        found = [self._nearest(now - age) for age in self._history.ages_s]
+        current = {key: np.asarray(observation[key]) for key in self._keys}
+        self._seen.append({key: value.copy() for key, value in current.items()})
+        past = {
+            f"past/{key}": np.stack([(each or current)[key] for each in found])
+            for key in self._keys
+        }
+        return past | {"past_mask": np.array([each is not None for each in found])}
+
+    def _nearest(self, time: float) -> Mapping[str, Array] | None:
+        """Returns the observation at a time; warns once if it is missing within the episode."""
+        tolerance = self._history.tolerance_s + 1e-9  # Times are sums of rounded periods.
+        nearest = min(self._seen, key=lambda each: abs(float(each["time"]) - time), default=None)
+        if nearest is not None and abs(float(nearest["time"]) - time) <= tolerance:
+            return nearest
+        if self._first_s is not None and self._first_s <= time + tolerance and not self._warned:
+            self._warned = True
+            logger.warning(
+                "The policy reads observations of %s s ago, but lacks that of %.3f s; plan at "
+                "intervals that divide these ages.",
+                list(self._history.ages_s),
+                time,
+            )
+        return None
 
 
 @dataclass(frozen=True)

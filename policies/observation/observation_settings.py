@@ -6,16 +6,15 @@ from typing import Literal, get_args
 
 from stringline.datasets.contract.argument_checks import COUNT, SHARE, WHOLE, unknown_name
 from stringline.datasets.contract.contract import Camera, Contract
-from stringline.encoders.coordinates.coordinates import Coordinates
-from stringline.encoders.coordinates.frames import Frames
+from stringline.encoders.coordinates.coordinates import Coordinates, Frames
 from stringline.encoders.positions.encoding import EncodingFactory
-from stringline.encoders.pretrained.resnet import ImageNetworkFactory, ResNet
+from stringline.encoders.pretrained.convolutional import ImageNetworkFactory, ResNet
 from stringline.encoders.vision.attention import check_heads
 from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory, PatchProjection
 from stringline.encoders.vision.rgbd import ImageTokensFactory
-from stringline.policies.observation.history import ObservationHistory
 from stringline.policies.observation.instruction import InstructionFactory
+from stringline.policies.observation.interfaces import ObservationHistory
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
 
 Joints = Literal["condition", "tokens"]

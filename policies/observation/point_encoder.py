@@ -26,18 +26,17 @@ from stringline.datasets.loading.workspace_clouds import (
 )
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.vision.attention import check_heads
-from stringline.encoders.vision.camera_views import read_key
 from stringline.encoders.vision.point_tokens import (
     PointTokens,
     VoxelSettings,
     VoxelTokens,
     place_features,
 )
+from stringline.encoders.vision.rgbd import read_key
 from stringline.encoders.vision.vit import VisionTransformer
-from stringline.policies.networks.token_places import TokenPlaces
-from stringline.policies.observation.history import ObservationHistory
+from stringline.policies.networks.inputs import TokenPlaces
 from stringline.policies.observation.instruction import Instruction, InstructionFactory
-from stringline.policies.observation.interfaces import ConditioningTokens
+from stringline.policies.observation.interfaces import ConditioningTokens, ObservationHistory
 from stringline.policies.observation.observation_settings import EncoderSettings
 
 PLACE_WAVELENGTHS_M = (0.1, 0.2, 0.4, 0.8, 1.6)

@@ -3,7 +3,7 @@
 openpi (Black et al., pi0, 2024; Physical Intelligence's public code of 2025): after the connection
 the server sends a map of metadata; then each request is a map {"state": (14,), "images": {name: (3,
 H, W) uint8}, "prompt": text} and each answer one with "actions" (T, 14), all packed as in
-`arrays.py`. Errors are sent as text.
+`protocol.py`. Errors are sent as text.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.formats.grippers import gripper_convention
+from stringline.datasets.formats.conversions import gripper_convention
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.remote.connection import Connection
+from stringline.policies.remote.client import Connection
 from stringline.policies.remote.protocol import RemoteError
 
 CAMERAS = {

@@ -1,4 +1,4 @@
-"""The protocol of policy servers: one msgpack message per WebSocket message, see `arrays.py`.
+"""The protocol of policy servers: one msgpack message per WebSocket message, with NumPy arrays.
 
     server: {"protocol": "stringline/1", "contract": {...}, "digest": text,
              "training": {...}}                                                   after connecting
@@ -15,7 +15,7 @@ ends the connection of a client that does not (code 1008), of one whose message 
 observation of the contract by more than 1 MiB (1009), and of one too many (1013).
 
 If the session supports action prefixes (`commits`), a request may contain one, see
-`chunks/prefix.py`:
+`ActionPrefix`:
 
     "committed": {"time": (K,), "action": (K, A), "weight": (K,)}
 
@@ -23,13 +23,22 @@ If the session supports action prefixes (`commits`), a request may contain one, 
 `worlds` and `execution` of the checkpoint's record; older servers do not send it.
 
 Servers without the field `commits` are older and would ignore a prefix, so none is sent to them.
+
+Arrays have the layout of openpi's servers and clients. An array is the map {b"__ndarray__": true,
+b"data": its bytes in C order, b"dtype": such as "<f4", b"shape": list}, a scalar
+{b"__npgeneric__": true, b"data": number, b"dtype": str}. Unlike pickle, unpacking never executes
+code.
 """
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.contract.validation import observation_bytes
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from stringline.datasets.contract.contract import Contract, observation_bytes
 
 PROTOCOL = "stringline/1"
 PORT = 8765
@@ -65,3 +74,127 @@ def field(message: object, name: str, kind: type | tuple[type, ...]) -> Any:
         kinds = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
         raise ValueError(f"A message needs {name!r}, {kinds}; got {type(value).__name__}.")
     return value
+
+
+KINDS = "biuf"  # Booleans, integers, floats: no objects, no structures.
+# Entries of all lists and maps of a message; an object needs up to 64 times the memory of its byte.
+MOST_ENTRIES = 2**17
+
+Container = TypeVar("Container", list[Any], dict[Any, Any])
+
+
+def pack(value: object) -> bytes:
+    """Returns the bytes of nested maps, lists, text, numbers and arrays."""
+    try:
+        packed: bytes = msgpack.packb(value, default=_plain)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"The message cannot be packed: {error}.") from error
+    return packed
+
+
+def unpack(
+    data: bytes, *, most_entries: int = MOST_ENTRIES, longest_list: int = MOST_ENTRIES
+) -> Any:
+    """Returns the argument of `pack`; arrays are read-only views of the bytes.
+
+    Args:
+        data: The bytes.
+        most_entries: Largest number of entries of all lists and maps together.
+        longest_list: Largest length of a list; memory for it is reserved before it is read.
+
+    Raises:
+        ValueError: The bytes are invalid, or exceed a limit; sizes of arrays are checked before
+            they are created.
+    """
+    counter = _Counter(most_entries)
+    try:
+        return msgpack.unpackb(
+            data,
+            object_hook=lambda found: _array(counter.count(found)),
+            list_hook=counter.count,
+            strict_map_key=False,
+            max_array_len=min(longest_list, most_entries),
+            max_map_len=most_entries,
+        )
+    except (
+        msgpack.UnpackException,
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+        SyntaxError,
+        RecursionError,
+    ) as error:
+        raise ValueError(
+            f"A message of {len(data)} bytes cannot be unpacked: {error or type(error).__name__}."
+        ) from error
+
+
+class _Counter:
+    """Counts the entries of a message while it is unpacked."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+
+    def count(self, found: Container) -> Container:
+        """Adds a list or map with its entries, and returns it."""
+        self._count += 1 + len(found)
+        if self._count > self._most:
+            raise ValueError(f"it has more than {self._most} entries")
+        return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        _check_kind(value.dtype)
+        return {
+            b"__ndarray__": True,
+            b"data": value.tobytes(),
+            b"dtype": value.dtype.str,
+            b"shape": value.shape,
+        }
+    if isinstance(value, np.generic):
+        _check_kind(value.dtype)
+        return {b"__npgeneric__": True, b"data": value.item(), b"dtype": value.dtype.str}
+    raise TypeError(
+        f"an object of {type(value).__name__}; allowed: maps, lists, text, numbers and arrays"
+    )
+
+
+def _array(found: dict[Any, Any]) -> Any:
+    if b"__ndarray__" in found:
+        return _made(found[b"data"], _dtype(found[b"dtype"]), found[b"shape"])
+    if b"__npgeneric__" in found:
+        return _dtype(found[b"dtype"]).type(found[b"data"])
+    return found
+
+
+def _made(data: object, dtype: np.dtype[Any], shape: object) -> NDArray[Any]:
+    if (
+        not isinstance(data, bytes)
+        or not isinstance(shape, list)
+        or not all(type(n) is int and n >= 0 for n in shape)
+    ):
+        raise ValueError("an array needs bytes and a shape of whole numbers")
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise ValueError(
+            f"an array {tuple(shape)} of {dtype} has {math.prod(shape) * dtype.itemsize} bytes; "
+            f"got {len(data)}"
+        )
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _dtype(name: object) -> np.dtype[Any]:
+    if not isinstance(name, str):
+        raise TypeError(f"a dtype is text; got {type(name).__name__}")
+    dtype = np.dtype(name)
+    _check_kind(dtype)
+    return dtype
+
+
+def _check_kind(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in KINDS:
+        raise ValueError(
+            f"an array of {dtype} is not allowed; allowed: booleans, integers and floats"
+        )

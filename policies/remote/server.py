@@ -1,7 +1,8 @@
 """Serves a policy over WebSocket; `serve(MyPolicy())` makes a policy of your own available.
 
 The server listens on this machine by default. One thread computes one request at a time; `Turns`
-decides whose. Each client has at most one request in the server, of bounded size.
+decides whose. Each client has at most one request in the server, of bounded size, and answers to
+pings need bounded memory. A `ServedEpisode` answers the requests of one client.
 """
 
 import asyncio
@@ -11,25 +12,131 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import Event
 from typing import Any
 
+import numpy as np
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
-from stringline.datasets.contract.argument_checks import COUNT, PORTS
-from stringline.policies.chunks.chunk import Policy
+from stringline.datasets.contract.argument_checks import COUNT, PORTS, unknown_name
+from stringline.policies.chunks.chunk import (
+    ActionPrefix,
+    Policy,
+    Session,
+    accepts_prefix,
+    plan_with_prefix,
+)
 from stringline.policies.remote.access import ServerAccess, bearer
-from stringline.policies.remote.arrays import pack
-from stringline.policies.remote.bounded_connection import BoundedConnection
-from stringline.policies.remote.callers_thread import CallersThread, WorkEndedError
 from stringline.policies.remote.connection_log import connection_log
-from stringline.policies.remote.connection_slots import Slot, Slots
-from stringline.policies.remote.protocol import PORT, PROTOCOL, largest_request
-from stringline.policies.remote.served_episode import ServedEpisode
-from stringline.policies.remote.turns import Turns
+from stringline.policies.remote.protocol import (
+    DEFECT,
+    MISTAKE,
+    PORT,
+    PROTOCOL,
+    REQUEST_ENTRIES,
+    REQUEST_LIST,
+    field,
+    largest_request,
+    pack,
+    unpack,
+)
+from stringline.policies.remote.request_queue import (
+    CallersThread,
+    Slot,
+    Slots,
+    Turns,
+    WorkEndedError,
+)
 
 logger = logging.getLogger(__name__)
+
+# Bytes of answers to pings that a client may leave unread; the clients here send a ping in 20 s.
+MOST_PONG_BYTES = 65536
+
+
+class BoundedConnection(ServerConnection):
+    """Ends the connection of a client that sends pings and does not read the answers.
+
+    The library answers each ping at once, whatever the client reads, so that the answers would fill
+    the memory.
+    """
+
+    _unread_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes of the client."""
+        before = self.transport.get_write_buffer_size()
+        super().data_received(data)
+        after = self.transport.get_write_buffer_size()
+        self._unread_bytes = self._unread_bytes + max(after - before, 0) if after else 0
+        if self._unread_bytes > MOST_PONG_BYTES and not self.transport.is_closing():
+            logger.warning("A client does not read the answers to its pings.")
+            self.transport.abort()
+
+
+class ServedEpisode:
+    """The episode of one client."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._session: Session | None = None
+
+    def answer(self, request: bytes | None) -> dict[str, Any]:
+        """Answers one request, None for text; errors become error messages."""
+        try:
+            return self._answer(request)
+        except (ValueError, KeyError) as error:
+            return _error(MISTAKE, str(error))
+        except Exception as error:
+            logger.exception("The policy failed:")
+            return _error(DEFECT, f"The policy failed: {type(error).__name__}: {error}")
+
+    def _answer(self, request: bytes | None) -> dict[str, Any]:
+        """Answers one request; raises a ValueError if it is not valid now."""
+        if request is None:
+            raise ValueError("A message is text; allowed: msgpack bytes.")
+        message = unpack(request, most_entries=REQUEST_ENTRIES, longest_list=REQUEST_LIST)
+        kind = field(message, "type", str)
+        if kind == "begin":
+            self._session = self._policy.session(field(message, "seed", int))
+            return {"type": "begun", "commits": accepts_prefix(self._session)}
+        if kind == "plan":
+            prefix = (
+                None
+                if message.get("committed") is None
+                else _prefix(field(message, "committed", dict))
+            )
+            return self._plan(
+                field(message, "observation", dict),
+                field(message, "stamp", (int, float)),
+                prefix,
+            )
+        raise unknown_name("message type", kind, ("begin", "plan"))
+
+    def _plan(
+        self, observation: dict[str, Any], stamp: float, prefix: ActionPrefix | None
+    ) -> dict[str, Any]:
+        if self._session is None:
+            raise ValueError("There is no episode; send {'type': 'begin', 'seed': ...} first.")
+        arrays = {str(key): np.asarray(value) for key, value in observation.items()}
+        chunk = plan_with_prefix(self._session, arrays, prefix)
+        return {"type": "chunk", "stamp": stamp, "time": chunk.time, "action": chunk.action}
+
+
+def _prefix(message: dict[str, Any]) -> ActionPrefix:
+    time, action, weight = (
+        field(message, name, np.ndarray) for name in ("time", "action", "weight")
+    )
+    return ActionPrefix(
+        time.astype(np.float64), action.astype(np.float32), weight.astype(np.float64)
+    )
+
+
+def _error(kind: str, message: str) -> dict[str, Any]:
+    return {"type": "error", "kind": kind, "message": message}
+
+
 connections = connection_log(f"{__name__}.connections")
 
 HOST = "127.0.0.1"

@@ -7,9 +7,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 
 from stringline.datasets.contract.contract import Camera, Contract
-from stringline.datasets.pointclouds.open3d_library import open3d
-from stringline.real_robot.calibration.by_hand import ByHand
-from stringline.real_robot.calibration.calibration_page import write_summary
+from stringline.datasets.pointclouds.clouds import open3d
 from stringline.real_robot.calibration.calibration_settings import (
     CalibrationSettings,
     Method,
@@ -17,26 +15,29 @@ from stringline.real_robot.calibration.calibration_settings import (
 )
 from stringline.real_robot.calibration.capture_set import CaptureSet
 from stringline.real_robot.calibration.opencv_library import opencv, optimisation
-from stringline.real_robot.calibration.outcome import merged, outcome_of, report_camera
+from stringline.real_robot.calibration.outcome import (
+    merged,
+    outcome_of,
+    report_camera,
+    write_summary,
+)
 from stringline.real_robot.calibration.visit import (
     REPLAN_S,
+    ByHand,
     PoseVisit,
     check_first_motion,
     check_reachable,
 )
 from stringline.real_robot.cameras.calibration_file import Calibration
 from stringline.real_robot.cameras.camera import Identity
-from stringline.real_robot.cameras.camera_checks import CameraReport
-from stringline.real_robot.cameras.cameras import Cameras
+from stringline.real_robot.cameras.cameras import CameraReport, Cameras
 from stringline.real_robot.cameras.emulated_camera import emulated_serial
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
-from stringline.real_robot.deployment.supervised_run import SupervisedRun
-from stringline.real_robot.deployment.supervision import Supervision
-from stringline.real_robot.device.hold_watch import HoldWatch
+from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
+from stringline.real_robot.device.device_process import HoldWatch
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.execution.environment_reset import reset_environment
 from stringline.real_robot.execution.lock_step import LockStepRobot
-from stringline.real_robot.execution.real_time import RealTimeRobot
+from stringline.real_robot.execution.real_time import RealTimeRobot, reset_environment
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.operator.live_status import LiveStatus, print_line, report_fault
 from stringline.real_robot.operator.operator_keys import TerminalKeys

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.files.atomic import write_file
-from stringline.real_robot.calibration.board import Detection
-from stringline.real_robot.calibration.calibration_settings import CalibrationSettings, Method
-from stringline.real_robot.calibration.cloud_alignment import CloudPair, DepthMean
-from stringline.real_robot.calibration.detections import (
+from stringline.real_robot.calibration.board import (
     BoardPose,
+    Detection,
     carrier_pose,
     locate_board,
     projected,
 )
+from stringline.real_robot.calibration.calibration_settings import CalibrationSettings, Method
+from stringline.real_robot.calibration.cloud_alignment import CloudPair, DepthMean
 from stringline.real_robot.calibration.opencv_library import opencv
 from stringline.real_robot.cameras.camera import Image
 

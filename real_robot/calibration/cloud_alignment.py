@@ -19,8 +19,16 @@ from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.transforms import Matrix, inverse
 from stringline.datasets.pointclouds.camera_check import size_of
 from stringline.datasets.pointclouds.clouds import DepthView, transformed
-from stringline.datasets.pointclouds.icp import WEAKEST, PosedSurface, align, determined
-from stringline.datasets.pointclouds.surfaces import Surface, common, rotated, surface_of
+from stringline.datasets.pointclouds.icp import (
+    WEAKEST,
+    PosedSurface,
+    Surface,
+    align,
+    common,
+    determined,
+    rotated,
+    surface_of,
+)
 from stringline.real_robot.calibration.hand_eye import motion_of
 from stringline.real_robot.calibration.opencv_library import neighbours
 

@@ -1,7 +1,7 @@
 """The file of measured camera poses, which `stringline-deploy mode=calibrate` writes.
 
 `real_robot/calibration` measures the poses; this module writes and reads the file, and checks it
-against the robot. Recorded data take the same file (`datasets/cameras/calibration_file.py`).
+against the robot. Recorded data take the same file (`datasets/cameras/camera_calibration.py`).
 """
 
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from stringline.datasets.cameras.calibration_file import VERSION, CalibrationFile, check_rigid
+from stringline.datasets.cameras.camera_calibration import VERSION, CalibrationFile, check_rigid
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import CameraMount, Embodiment
 from stringline.datasets.files.atomic import write_file

@@ -1,7 +1,12 @@
-"""The code of the process of a camera: captures, stamps and fits images, and fills a ring.
+"""The process of a camera: captures, stamps and fits images, and fills a ring in shared memory.
 
-It reports the identity of the camera, or an error, to its owner in JSON. It ends when the camera
-fails, and when the owner requests it or disappears. It imports neither torch nor MuJoCo.
+A ring is a mailbox of complete images, without a lock that a killed process could hold. An image
+whose writer died has no number and is not read; the next process continues in the same ring.
+
+Images are cropped about the centre and scaled to the size for a policy, with their intrinsics.
+
+The process reports the identity of the camera, or an error, to its owner in JSON. It ends when the
+camera fails, and when the owner requests it or disappears. It imports neither torch nor MuJoCo.
 """
 
 import contextlib
@@ -10,17 +15,156 @@ import logging
 import math
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 
-from stringline.real_robot.cameras.camera import Camera, CameraError, Identity
+import numpy as np
+
+from stringline.real_robot.cameras.camera import (
+    Camera,
+    CameraError,
+    Depth,
+    Frame,
+    Identity,
+    Image,
+    Matrix,
+)
 from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSettings
-from stringline.real_robot.cameras.frame_ring import FrameRing
-from stringline.real_robot.cameras.image_fitting import Fitting
-from stringline.real_robot.ipc.camera_liveness import CameraLiveness, Count
-from stringline.real_robot.ipc.group_signals import leave_to_owner
-from stringline.real_robot.ipc.heartbeat import is_age
-from stringline.real_robot.ipc.mailbox import Memory
+from stringline.real_robot.ipc.child_process import leave_to_owner
+from stringline.real_robot.ipc.heartbeat import CameraLiveness, Count, is_age
+from stringline.real_robot.ipc.mailbox import Mailbox, Memory, Record, shared_memory
+
+_SLOTS = 4
+
+
+def frame_layout(settings: CameraSettings) -> np.dtype[np.void]:
+    """Returns the layout of an image."""
+    fields: list[tuple[str, str, tuple[int, ...]]] = [
+        ("number", "<i8", ()),
+        ("captured", "<f8", ()),
+    ]
+    fields += [("colour", "u1", (*settings.size, 3))]
+    fields += [("depth", "<u2", settings.size)] * settings.depth
+    fields += [("intrinsics", "<f4", (3, 3))] * settings.has_geometry
+    return np.dtype(fields)
+
+
+def ring_memory(settings: CameraSettings) -> Memory:
+    """Returns memory for the ring of a camera, an argument of its process."""
+    return shared_memory(frame_layout(settings), _SLOTS)
+
+
+class FrameRing:
+    """One end of a ring."""
+
+    def __init__(self, memory: Memory, settings: CameraSettings) -> None:
+        self._layout = frame_layout(settings)
+        self._keys = [
+            name for name in self._layout.names or () if name not in ("number", "captured")
+        ]
+        self._box = Mailbox(memory, self._layout)
+
+    def put(self, frame: Frame) -> None:
+        """Adds an image.
+
+        Raises:
+            ValueError: Its shape is not the configured one.
+        """
+        record: Record = np.zeros((), self._layout)
+        record["number"] = frame.number
+        record["captured"] = frame.captured
+        for key in self._keys:
+            value = getattr(frame, key)
+            shape = None if value is None else value.shape
+            if value is None or shape != record[key].shape:
+                raise ValueError(f"{key} has shape {shape}; configured is {record[key].shape}.")
+            record[key] = value
+        self._box.put(record)
+
+    def newest(self) -> Frame | None:
+        """Returns the newest image, None before the first one."""
+        record = self._box.newest()
+        if record is None:
+            return None
+        return Frame(
+            int(record["number"]),
+            float(record["captured"]),
+            **{key: record[key] for key in self._keys},
+        )
+
+
+class Fitting:
+    """Crops and scales frames to the delivered size.
+
+    The crop is the largest one with the aspect ratio, or the one with the configured vertical field
+    of view. Colours are averaged over areas; depth is taken at the nearest pixel, since a mean of
+    two surfaces is neither.
+    """
+
+    def __init__(self, settings: CameraSettings) -> None:
+        self._size = settings.size
+        self._fovy_deg = settings.fovy_deg
+        fx, fy, cx, cy = settings.intrinsics or (0.0,) * 4
+        known = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]], dtype=np.float32)
+        self._intrinsics: Matrix | None = known if settings.intrinsics else None
+
+    def __call__(self, frame: Frame) -> Frame:
+        """Returns the fitted frame. Configured intrinsics override those of the camera."""
+        intrinsics = frame.intrinsics if self._intrinsics is None else self._intrinsics
+        top, left, rows, columns = self._part(
+            frame.colour.shape[0], frame.colour.shape[1], intrinsics
+        )
+        window = np.s_[top : top + rows, left : left + columns]
+        down = self._size[0] / rows
+        across = self._size[1] / columns
+        return replace(
+            frame,
+            colour=_scaled_colour(frame.colour[window], self._size),
+            depth=None if frame.depth is None else _scaled_depth(frame.depth[window], self._size),
+            intrinsics=None if intrinsics is None else _moved(intrinsics, top, left, down, across),
+        )
+
+    def _part(
+        self, height: int, width: int, intrinsics: Matrix | None
+    ) -> tuple[int, int, int, int]:
+        """Returns the first row and column of the crop, and its rows and columns."""
+        shape = self._size[1] / self._size[0]
+        rows = min(float(height), width / shape)
+        if self._fovy_deg is not None and intrinsics is not None:
+            rows = min(rows, 2 * float(intrinsics[1, 1]) * np.tan(np.radians(self._fovy_deg) / 2))
+        kept = max(1, round(rows))
+        columns = max(1, min(width, round(rows * shape)))
+        return (height - kept) // 2, (width - columns) // 2, kept, columns
+
+
+def _moved(intrinsics: Matrix, top: int, left: int, down: float, across: float) -> Matrix:
+    """Returns the intrinsics of a crop from `top`, `left` on, scaled by `down` and `across`."""
+    moved = intrinsics.astype(np.float64)
+    moved[0, 2] -= left
+    moved[1, 2] -= top
+    moved[0] *= across
+    moved[1] *= down
+    return moved.astype(np.float32)
+
+
+def _scaled_colour(colour: Image, size: tuple[int, int]) -> Image:
+    if colour.shape[:2] == size:
+        return np.ascontiguousarray(colour)
+    # Imported only by processes of cameras that scale.
+    from av import VideoFrame
+
+    frame = VideoFrame.from_ndarray(np.ascontiguousarray(colour), format="rgb24")
+    scaled = frame.reformat(width=size[1], height=size[0], format="rgb24", interpolation="AREA")
+    return np.ascontiguousarray(scaled.to_ndarray(), dtype=np.uint8)
+
+
+def _scaled_depth(depth: Depth, size: tuple[int, int]) -> Depth:
+    rows, columns = (
+        np.minimum(((np.arange(count) + 0.5) * have / count).astype(int), have - 1)
+        for have, count in zip(depth.shape, size, strict=True)
+    )
+    return np.ascontiguousarray(depth[np.ix_(rows, columns)])
+
 
 log = logging.getLogger(__name__)
 

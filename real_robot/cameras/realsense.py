@@ -9,10 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from stringline.real_robot.cameras.camera import CameraError, Depth, Frame, Identity, Matrix
+from stringline.real_robot.cameras.camera import (
+    CameraError,
+    Depth,
+    DeviceClock,
+    Frame,
+    Identity,
+    Matrix,
+)
 from stringline.real_robot.cameras.camera_controls import RealSenseControls, set_controls
 from stringline.real_robot.cameras.camera_settings import CameraSettings
-from stringline.real_robot.cameras.device_clock import DeviceClock
 
 _FIRST_S = 5.0
 _NEXT_S = 2.0

@@ -6,8 +6,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from stringline.datasets.command.consent import OPTION
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE, unknown_name
+from stringline.datasets.extensions.trust import OPTION
 from stringline.policies.execution.execution import Execution
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.robots.robot_settings import RobotSettings, known_settings

@@ -12,8 +12,13 @@ from tqdm import tqdm
 
 from stringline.datasets.files.atomic import write_file
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
-from stringline.real_robot.device.latency import PERIODS_S, RULE, LatencyMeasurement, Lateness
-from stringline.real_robot.device.scheduling import GRANT
+from stringline.real_robot.device.scheduling import (
+    GRANT,
+    PERIODS_S,
+    RULE,
+    LatencyMeasurement,
+    Lateness,
+)
 from stringline.real_robot.operator.live_status import print_line
 
 FILE = "latency.json"

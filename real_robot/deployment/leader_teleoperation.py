@@ -27,8 +27,7 @@ from stringline.real_robot.driver_interface.driver import (
 )
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import explain_fault
-from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
-from stringline.real_robot.safety.reasons import Mode, Reason
+from stringline.real_robot.safety.reasons import NO_FOLLOWING_ERROR, FollowingError, Mode, Reason
 
 log = logging.getLogger(__name__)
 

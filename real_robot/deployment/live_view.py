@@ -29,11 +29,9 @@ from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.viewing.viewer_process import open_viewer
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState, state_layout
-from stringline.real_robot.device.process_memory import resident
-from stringline.real_robot.device.timing_monitor import TimingMonitor
+from stringline.real_robot.device.process_monitor import TimingMonitor, resident
 from stringline.real_robot.incidents.incident_log import cycle_layout
-from stringline.real_robot.ipc.child_process import ChildProcess
-from stringline.real_robot.ipc.group_signals import leave_to_owner
+from stringline.real_robot.ipc.child_process import ChildProcess, leave_to_owner
 from stringline.real_robot.ipc.mailbox import Memory
 from stringline.real_robot.recording.frame_queue import FrameQueue, frames_memory
 from stringline.real_robot.recording.observation_bridge import FrameSource

@@ -1,28 +1,321 @@
-"""The deployment of a policy: checks, one episode in real time or in lock-step, and a report."""
+"""The deployment of a policy: checks, one episode in real time or in lock-step, and a report.
 
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+A deployment leaves two records: the incident log of its device process, and an episode in a store.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.encoders.training.checkpoint import code_version
-from stringline.policies.checkpoints.load import open_policy
+from stringline.policies.checkpoints.load import checkpoint_digest, is_address, open_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
-from stringline.policies.chunks.chunk import Policy
-from stringline.policies.execution.execution import MEASURED
-from stringline.policies.execution.with_instruction import WithInstruction
+from stringline.policies.chunks.chunk import Policy, Session
+from stringline.policies.execution.execution import MEASURED, WithInstruction
+from stringline.real_robot.cameras.cameras import CameraReport
 from stringline.real_robot.deployment.deployment_settings import (
     DeploymentMode,
     DeploymentSettings,
 )
 from stringline.real_robot.deployment.live_view import check_view, viewing
-from stringline.real_robot.deployment.policy_episode import PolicyEpisode
-from stringline.real_robot.execution.environment_reset import reset_environment
+from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
+from stringline.real_robot.deployment.teleop_deployment import connect_leaders
+from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.device.dry_run import CommandLog
+from stringline.real_robot.device.process_monitor import TimingMonitor
+from stringline.real_robot.device.twin import Divergence
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.execution.approach import Approach
+from stringline.real_robot.execution.lock_step import LockStepRobot
+from stringline.real_robot.execution.real_time import (
+    RealTimeEpisode,
+    RealTimeRobot,
+    reset_environment,
+)
+from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.operator.checklist import Checklist
-from stringline.real_robot.operator.live_status import print_line
-from stringline.real_robot.recording.deployment_log import Recording, log_of_policy, recording
+from stringline.real_robot.operator.live_status import (
+    LiveStatus,
+    print_line,
+    report_counts,
+    report_fault,
+    report_outcome,
+)
+from stringline.real_robot.operator.operator_keys import TerminalKeys
+from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
+from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import RobotFactory
-from stringline.real_robot.robots.robot_session import ArmedRobot, RobotSession, approach_home
+from stringline.real_robot.robots.robot_session import (
+    ArmedRobot,
+    RobotSession,
+    approach_home,
+    arm_device,
+)
 from stringline.sim.tasks.task_registry import make_task
+
+
+def log_of_policy(log: LogPlan, checkpoint: str) -> LogPlan:
+    """Returns a log whose header names the code and the checkpoint, unless that is an address."""
+    about = {**log.about, "code": code_version()}
+    if checkpoint and not is_address(checkpoint):
+        with suppress(ValueError):  # A check reports a missing checkpoint.
+            about["checkpoint"] = checkpoint_digest(checkpoint)
+    return replace(log, about=about)
+
+
+class Recording:
+    """The recording of one episode."""
+
+    def __init__(self, recorder: DeploymentRecorder, frames: FrameSource) -> None:
+        self._recorder = recorder
+        self._frames = frames
+        self._by_hand = False
+        self._committed = False
+
+    def follow(self, state: DeviceState) -> None:
+        """Passes new images to the recorder, which reads all else from the log's ring."""
+        self._follow(state, by_hand=False)
+
+    def follow_by_hand(self, state: DeviceState, _: Vector) -> None:
+        """Does the same while a person leads the arms, which is marked as an intervention."""
+        self._follow(state, by_hand=True)
+
+    def _follow(self, state: DeviceState, *, by_hand: bool) -> None:
+        if by_hand != self._by_hand:
+            self._by_hand = by_hand
+            self._recorder.mark(state.arms.time, by_hand=by_hand)
+        self._recorder.look(state, self._frames)
+
+    def commit(self, success: bool | None, extra: dict[str, object]) -> str:
+        """Adds the episode to the store and describes the result; `success` is None if unknown."""
+        if self._committed:
+            return ""
+        self._committed = True
+        recorded = self._recorder.commit(success, extra)
+        if recorded.problem:
+            return f"No episode was recorded: {recorded.problem}."
+        lost = f" {recorded.lost} records came too late for it." if recorded.lost else ""
+        return f"Recorded as {recorded.name}, {recorded.steps} steps.{lost}"
+
+
+@contextmanager
+def recording(
+    device: DeviceProcess,
+    store: Path,
+    attributes: EpisodeAttributes,
+    embodiment: Embodiment,
+    frames: FrameSource,
+    *,
+    frame_hz: float,
+) -> Iterator[Recording]:
+    """Records the next episode of a device process, also one that ends with an error or Ctrl-C."""
+    with DeploymentRecorder(device, store, attributes, embodiment, frame_hz=frame_hz) as recorder:
+        episode = Recording(recorder, frames)
+        try:
+            yield episode
+        finally:
+            episode.commit(None, {"ended": "by an error or an interruption"})
+
+
+_TWIN_APPROACH_S = 1.0
+
+
+@dataclass(frozen=True)
+class PolicyEpisode:
+    """One episode of a deployed policy.
+
+    Attributes:
+        view: Receives every state that is shown.
+        stack: Ends what the episode starts.
+    """
+
+    settings: DeploymentSettings
+    factory: RobotFactory
+    policy: Policy
+    robot: ArmedRobot
+    recording: Recording | None
+    view: Callable[[DeviceState], None]
+    stack: ExitStack
+
+    def run_in_lock_step(self, emulator: Emulator) -> bool:
+        """Runs the episode in lock-step; returns whether the task was done."""
+        settings = self.settings
+        robot = LockStepRobot(
+            emulator,
+            self.robot.device,
+            self.policy.contract,
+            self.factory.embodiment,
+            device_hz=settings.robot.device_hz,
+        )
+        commands = self._command_log()
+        with LiveStatus(settings.task.time_limit_s, self.view) as status:
+
+            def report(state: DeviceState, seconds: float) -> None:
+                status.show(state, seconds)
+                if commands is not None:
+                    commands.note([state])
+                if self.recording is not None:
+                    self.recording.follow(state)
+
+            result = robot.run(
+                settings.execution.session(
+                    self.policy, settings.seed, execute_steps=settings.execute_steps
+                ),
+                settings.seed,
+                execute_steps=settings.execution.replan_after(settings.execute_steps),
+                options=settings.options,
+                report=report,
+            )
+        report_counts(result.counts, len(result.commands), result.following)
+        report_fault(result.fault)
+        report_outcome(result.success, result.stage_name, result.time_s)
+        self._report_commands(commands)
+        if self.recording is not None:
+            print_line(self.recording.commit(result.success, {"fault": result.fault}))
+        return result.success
+
+    def run_in_real_time(self) -> bool:
+        """Runs the episode in real time.
+
+        Returns:
+            Whether the task was done, or on real arms whether there was no fault.
+        """
+        device = self.robot.device
+        embodiment = self.factory.embodiment
+        settings = self.settings
+        robot = RealTimeRobot(device, self.robot.frames, self.policy.contract, embodiment)
+        commands = self._command_log()
+        divergence = self._start_twin()
+        supervision = self._supervision(commands, divergence)
+        start = time.monotonic()
+        steps = settings.execution.replan_after(settings.execute_steps)
+        run = SupervisedRun(robot, self._session, steps, supervision)
+        timing = None
+        if device.incidents is not None:
+            timing = TimingMonitor.of(device, embodiment, 1.0 / settings.robot.device_hz)
+        result = self._supervised(run, timing)
+        _report_run(result, settings.robot.device_hz)
+        for line in () if timing is None else timing.lines()[1:]:
+            print_line(line)
+        self._report_commands(commands)
+        for line in () if divergence is None else divergence.summary(start):
+            print_line(line)
+        return self._finish(result)
+
+    def _session(self) -> Session:
+        settings = self.settings
+        return settings.execution.session(
+            self.policy,
+            settings.seed,
+            execute_steps=settings.execute_steps,
+            clock=time.monotonic,
+        )
+
+    def _supervised(self, run: SupervisedRun, timing: TimingMonitor | None) -> RealTimeEpisode:
+        emulator = self.robot.emulator
+        with LiveStatus(self.settings.seconds, self.view) as status:
+
+            def report(state: DeviceState, seconds: float) -> None:
+                status.show(state, seconds)
+                if timing is not None:
+                    timing.update()
+                if self.recording is not None:
+                    self.recording.follow(state)
+
+            return run.run(
+                self.settings.seconds,
+                done=lambda: emulator is not None and bool(emulator.outcome()["success"]),
+                report=report,
+            )
+
+    def _start_twin(self) -> Divergence | None:
+        """Starts a twin at the measured pose of the arms, in the mode `shadow`."""
+        settings = self.settings
+        if settings.mode is not DeploymentMode.SHADOW:
+            return None
+        device = self.robot.device
+        emulator = self.stack.enter_context(self.factory.twin_emulator())
+        twin = self.stack.enter_context(self.factory.twin(emulator))
+        arm_device(twin)
+        reset_environment(emulator, twin, settings.seed, settings.options)
+        Approach(twin, self.factory.embodiment).to(
+            device.latest().arms.position, _TWIN_APPROACH_S, "where the arms stand"
+        )
+        device.twin = twin
+        return Divergence(self.factory.embodiment)
+
+    def _supervision(
+        self, commands: CommandLog | None, divergence: Divergence | None
+    ) -> Supervision:
+        device = self.robot.device
+        keys = self.stack.enter_context(TerminalKeys(held=self.robot.held))
+        watchers: list[Callable[[list[DeviceState]], None]] = [
+            CameraReport(device.cameras, print_line).note
+        ]
+        if commands is not None:
+            watchers.append(commands.note)
+        if divergence is not None and device.twin is not None:
+            twin = device.twin
+            watchers.append(lambda states: divergence.note(states, twin.recent()))
+        leaders = None
+        if self.settings.take_over:
+            leaders, _ = connect_leaders(self.factory, device, self.stack)
+        dry = self.settings.mode is DeploymentMode.DRY_RUN
+        supervision = Supervision(
+            device,
+            self.factory.embodiment,
+            keys,
+            home_s=0.0 if dry else self.settings.robot.home_s,
+            held_key=self.robot.held is not None,
+            watchers=tuple(watchers),
+            leaders=leaders,
+            reconnect_s=self.settings.reconnect_s,
+        )
+        if self.recording is not None:
+            supervision = replace(supervision, record_by_hand=self.recording.follow_by_hand)
+        supervision.report_keys(available=keys.available)
+        return supervision
+
+    def _command_log(self) -> CommandLog | None:
+        if self.settings.mode is not DeploymentMode.DRY_RUN:
+            return None
+        return CommandLog(self.factory.embodiment, self.settings.output / "commands.csv")
+
+    def _report_commands(self, commands: CommandLog | None) -> None:
+        if commands is not None:
+            commands.close()
+            for line in commands.summary():
+                print_line(line)
+            print_line(f"Commands of all cycles: {self.settings.output / 'commands.csv'}")
+
+    def _finish(self, result: RealTimeEpisode) -> bool:
+        """Reports the outcome and commits the recording; for the result see `run_in_real_time`."""
+        success = None
+        if self.robot.emulator is not None:
+            outcome = self.robot.emulator.outcome()
+            success = bool(outcome["success"])
+            report_outcome(success, str(outcome["stage_name"]), result.seconds)
+        if self.recording is not None:
+            about = {"fault": result.fault, "late_cycles": result.late}
+            print_line(self.recording.commit(success, about))
+        return not result.fault if success is None else success
+
+
+def _report_run(result: RealTimeEpisode, device_hz: float) -> None:
+    print_line(
+        f"{result.plans} plans, {result.refused} refused, {result.waits} waits for images, "
+        f"{result.late} late cycles."
+    )
+    if result.waited_for:
+        cameras = ", ".join(f"{name} ({n})" for name, n in result.waited_for.most_common())
+        print_line(f"Waited for images of {cameras}.")
+    report_counts(result.counts, round(result.seconds * device_hz), result.following)
 
 
 class PolicyDeployment:

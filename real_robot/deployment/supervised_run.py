@@ -1,27 +1,128 @@
-"""The run of a policy in real time under an operator, who holds, ends and takes over by keys."""
+"""The run of a policy in real time under an operator, who holds, ends and takes over by keys.
+
+The operator's side is `Supervision`: keys, watchers and leader arms. Keys also interrupt the
+planning of the policy.
+"""
 
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 
-from stringline.policies.chunks.chunk import Session
+from stringline.datasets.contract.contract import Observation
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.policies.remote.protocol import RemoteUnavailableError
-from stringline.real_robot.deployment.interruptible_session import InterruptibleSession
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
-from stringline.real_robot.deployment.supervision import Supervision
-from stringline.real_robot.device.braking import brake, braked_after
+from stringline.real_robot.device.device_process import DeviceProcess, brake, braked_after
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.operator.live_status import print_line, reset_by_operator
-from stringline.real_robot.operator.operator_keys import STOPS, Key
+from stringline.real_robot.operator.operator_keys import MESSAGES, STOPS, Key, Keys
 from stringline.real_robot.safety.reasons import Reason
+
+_POLL_S = 0.02
+
+
+class InterruptibleSession:
+    """Brakes the arms at once if the operator stops them while the policy plans.
+
+    A thread calls these functions during a plan, and nothing else does; it has ended when the plan
+    is returned. The caller drops a plan that was interrupted.
+
+    Args:
+        stop: Returns whether the operator stops the arms; called many times a second.
+        brake: Brakes the arms; called at most once in a plan.
+        watch: Shows the state of the arms, which may change during a long plan; called many times a
+            second.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        stop: Callable[[], bool],
+        brake: Callable[[], None],
+        watch: Callable[[], None],
+    ) -> None:
+        self._session = session
+        self._stop = stop
+        self._brake = brake
+        self._watch = watch
+
+    def plan(self, observation: Observation) -> ActionChunk:
+        """Returns the plan for an observation."""
+        planned = Event()
+        with ThreadPoolExecutor(1, thread_name_prefix="keys") as pool:
+            polling = pool.submit(self._poll, planned)
+            try:
+                chunk = self._session.plan(observation)
+            finally:
+                planned.set()
+            polling.result()
+        return chunk
+
+    def _poll(self, planned: Event) -> None:
+        stopped = False
+        while not planned.wait(_POLL_S):
+            if not stopped and self._stop():
+                stopped = True
+                self._brake()
+            self._watch()
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """The operator's side of a run.
+
+    Attributes:
+        home_s: Seconds of the motion to the home pose; 0 where arms cannot be moved.
+        held_key: Whether the arms move only while `Key.RUN` is held.
+        watchers: Receive the device's recent states, oldest first, several times a second and at
+            the end of each segment.
+        leaders: Leader arms with which a person may take over.
+        record_by_hand: Receives the state and the target (J,) of each period in which a person
+            leads.
+        reconnect_s: Longest time for which a policy that cannot be reached is asked again.
+    """
+
+    device: DeviceProcess
+    embodiment: Embodiment
+    keys: Keys
+    home_s: float = 4.0
+    held_key: bool = False
+    watchers: tuple[Callable[[list[DeviceState]], None], ...] = ()
+    leaders: Teleoperation | None = None
+    record_by_hand: Callable[[DeviceState, Vector], None] = lambda *_: None
+    reconnect_s: float = 60.0
+
+    def active_keys(self) -> tuple[Key, ...]:
+        """Returns the keys that end a segment."""
+        home = [Key.HOME] if self.home_s else []
+        take_over = [Key.TAKE_OVER] if self.leaders else []
+        return (Key.HOLD, Key.END, *home, *take_over)
+
+    def describe_keys(self) -> str:
+        """Returns a description of all keys."""
+        keep = [Key.KEEP] if self.device.incidents is not None else []
+        run = [Key.RUN] if self.held_key else []
+        keys = (*run, *self.active_keys(), Key.RESET, *keep)
+        return "; ".join(MESSAGES[key] for key in keys)
+
+    def report_keys(self, *, available: bool) -> None:
+        """Prints a description of all keys, or that they need a terminal."""
+        print_line(
+            f"{self.describe_keys()}."
+            if available
+            else "Operator keys need a terminal; Ctrl-C makes the arms hold."
+        )
+
 
 _WATCH_EVERY = 10  # Cycles between two calls of the watchers.
 _ASK_AGAIN_S = 1.0
-_POLL_S = 0.02
 
 
 @dataclass

@@ -10,8 +10,7 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.leader_teleoperation import TeleopEpisode, Teleoperation
 from stringline.real_robot.deployment.live_view import check_view, viewing
-from stringline.real_robot.device.braking import brake
-from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.device_process import DeviceProcess, brake
 from stringline.real_robot.emulators.program.emulator_client import Emulator, LeaderEmulator
 from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.operator.checklist import Checklist, CheckResult

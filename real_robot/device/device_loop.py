@@ -1,4 +1,7 @@
-"""One cycle of the device process: read, sample the chunk in force, filter, write, publish."""
+"""One cycle of the device process: read, sample the chunk in force, filter, write, publish.
+
+The time in which the computer was suspended counts as a gap.
+"""
 
 import logging
 import time
@@ -9,20 +12,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.real_robot.device.device_state import DeviceState, chunk_of
-from stringline.real_robot.device.fault_cause import Cause
-from stringline.real_robot.device.suspension_clock import SuspensionClock
-from stringline.real_robot.driver_interface.driver import ArmDriver, ArmState
+from stringline.real_robot.device.device_state import Cause, DeviceState, chunk_of
+from stringline.real_robot.driver_interface.driver import ArmDriver, ArmState, SafeCommand
 from stringline.real_robot.driver_interface.interlocks import FOLLOWED, Interlock
-from stringline.real_robot.driver_interface.safe_command import SafeCommand
 from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.ipc.heartbeat import is_age
 from stringline.real_robot.ipc.mailbox import Mailbox, Record
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
-from stringline.real_robot.safety.stage_cycle import NONE, Freshness
-from stringline.real_robot.safety.target_sampler import ChunkSampler
+from stringline.real_robot.safety.stage_context import NONE, Freshness
+from stringline.real_robot.safety.target_stages import ChunkSampler
+
+# The two clocks are read one after the other.
+_ROUNDING_S = 1e-3
+
+
+def _boot_time_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class SuspensionClock:
+    """Measures suspensions of the computer, during which `time.monotonic` stands still.
+
+    Linux's CLOCK_BOOTTIME continues during a suspension.
+
+    Args:
+        awake_s: Returns seconds without suspensions.
+        passed_s: Returns seconds with suspensions.
+    """
+
+    def __init__(
+        self,
+        awake_s: Callable[[], float] = time.monotonic,
+        passed_s: Callable[[], float] = _boot_time_s,
+    ) -> None:
+        self._awake_s = awake_s
+        self._passed_s = passed_s
+        self._asleep_s = passed_s() - awake_s()
+
+    def elapsed_s(self) -> float:
+        """Returns the duration of suspensions since the last call, seconds."""
+        asleep_s = self._passed_s() - self._awake_s()
+        elapsed_s = asleep_s - self._asleep_s
+        if elapsed_s < _ROUNDING_S:
+            return 0.0
+        self._asleep_s = asleep_s
+        return elapsed_s
+
 
 log = logging.getLogger(__name__)
 

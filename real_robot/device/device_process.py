@@ -1,12 +1,17 @@
 """The owner's handle on the device process, which alone communicates with the arms.
 
 Chunks and states pass through shared memory; a pipe carries the few bytes of requests and, in
-lock-step, the clock.
+lock-step, the clock. Context managers brake the arms at the end of a block, however it ends, and
+`HoldWatch` tells whether, and why, the arms have held.
 """
 
+import functools
 import json
 import logging
+import operator
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from ctypes import c_double
 from functools import partial
 from multiprocessing import Pipe
@@ -26,13 +31,17 @@ from stringline.real_robot.device.scheduling import Priority, busy_machine
 from stringline.real_robot.driver_interface.driver import ArmDriver, RobotNotReadyError
 from stringline.real_robot.incidents.incident_log import describe_log
 from stringline.real_robot.incidents.incident_recorder import IncidentRecorder, LogPlan
-from stringline.real_robot.ipc.camera_liveness import CameraLiveness
 from stringline.real_robot.ipc.child_process import ChildProcess
-from stringline.real_robot.ipc.heartbeat import Heartbeat, silence_s
+from stringline.real_robot.ipc.heartbeat import (
+    NO_INPUTS,
+    CameraLiveness,
+    Heartbeat,
+    MotionInputs,
+    silence_s,
+)
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
-from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.reasons import Reason
+from stringline.real_robot.safety.reasons import Mode, Reason
 
 log = logging.getLogger(__name__)
 
@@ -273,3 +282,56 @@ def _stop(pulse: c_double, pipe: Connection) -> None:
         if pipe.poll(_POLL_S):
             pipe.recv_bytes()
             return
+
+
+@contextmanager
+def braked_after(device: DeviceProcess) -> Iterator[None]:
+    """Brakes the arms at the end of the block, also after an error or Ctrl-C."""
+    with braked_on_error(device):
+        yield
+    brake(device)
+
+
+@contextmanager
+def braked_on_error(device: DeviceProcess) -> Iterator[None]:
+    """Brakes the arms if the block ends by an error or Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        with suppress(DeviceError, RobotNotReadyError):
+            brake(device)
+        raise
+
+
+def brake(device: DeviceProcess) -> None:
+    """Drops the plan in force. A fault stays: the arms hold, and only an operator resets it."""
+    device.hold()
+    if device.latest().mode is not Mode.FAULT:
+        device.begin()
+
+
+NO_HOLD = Reason(0)
+
+
+def hold_reasons(state: DeviceState) -> Reason:
+    """Returns the reasons of a hold that is not due to a missing target; without one, none."""
+    waits = state.mode is not Mode.HOLD or state.reasons & Reason.STARVED
+    return NO_HOLD if waits else state.reasons
+
+
+class HoldWatch:
+    """Reports the holds since its last report, also short ones.
+
+    Args:
+        device: Its states of about the last second are seen.
+    """
+
+    def __init__(self, device: DeviceProcess) -> None:
+        self._device = device
+        self._seen = -1
+
+    def reasons(self) -> Reason:
+        """Returns the reasons of all holds since the last call."""
+        fresh = [state for state in self._device.recent() if state.tick > self._seen]
+        self._seen = max([self._seen, *(state.tick for state in fresh)])
+        return functools.reduce(operator.or_, map(hold_reasons, fresh), NO_HOLD)

@@ -38,17 +38,18 @@ from stringline.real_robot.driver_interface.driver import (
     RobotNotReadyError,
 )
 from stringline.real_robot.incidents.incident_log import IncidentLog
-from stringline.real_robot.ipc.camera_liveness import CameraLiveness
-from stringline.real_robot.ipc.group_signals import leave_to_owner
+from stringline.real_robot.ipc.child_process import leave_to_owner
 from stringline.real_robot.ipc.heartbeat import (
     NEVER_SILENT,
+    NO_INPUTS,
+    CameraLiveness,
+    MotionInputs,
     beating,
     heartbeat_memory,
     hold_memory,
     silence_s,
 )
 from stringline.real_robot.ipc.mailbox import Mailbox, Memory
-from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason

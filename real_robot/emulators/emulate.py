@@ -16,11 +16,14 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from stringline.real_robot.emulators.dynamixel.aloha_programs import aloha_server, leader_server
-from stringline.real_robot.emulators.fri.fri_program import fri_server
-from stringline.real_robot.emulators.lcm.lcm_program import lcm_server
-from stringline.real_robot.emulators.program.control import announce, local_sockets
-from stringline.real_robot.emulators.program.emulator_server import EmulatorServer
+from stringline.real_robot.emulators.dynamixel.servo_server import aloha_server, leader_server
+from stringline.real_robot.emulators.fri.fri_server import fri_server
+from stringline.real_robot.emulators.lcm.lcm_server import lcm_server
+from stringline.real_robot.emulators.program.emulator_server import (
+    EmulatorServer,
+    announce,
+    local_sockets,
+)
 from stringline.real_robot.emulators.program.emulator_settings import (
     AlohaSettings,
     EmulatorSettings,

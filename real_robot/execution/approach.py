@@ -9,10 +9,8 @@ import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.device.braking import braked_on_error
-from stringline.real_robot.device.device_process import DeviceProcess
+from stringline.real_robot.device.device_process import DeviceProcess, braked_on_error, hold_reasons
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.device.hold_watch import hold_reasons
 from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.safety.reasons import MESSAGES, REASONS, Mode, Reason
 

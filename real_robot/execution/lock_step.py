@@ -9,18 +9,23 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.policies.chunks.chunk import ActionChunk, Session
-from stringline.policies.chunks.chunk_timing import periods_covered
-from stringline.policies.execution.executed_session import ExecutedSession
+from stringline.policies.chunks.chunk import ActionChunk, Session, periods_covered
+from stringline.policies.execution.execution import ExecutedSession
 from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.device.fault_cause import Cause
+from stringline.real_robot.device.device_state import Cause, DeviceState
 from stringline.real_robot.device.scheduling import busy_machine
 from stringline.real_robot.driver_interface.interlocks import UNTIMELY
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.recording.observation_bridge import ObservationAssembler
-from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
-from stringline.real_robot.safety.reasons import OF_TIMING, Mode, Reason, describe, old_cameras
+from stringline.real_robot.safety.reasons import (
+    NO_FOLLOWING_ERROR,
+    OF_TIMING,
+    FollowingError,
+    Mode,
+    Reason,
+    describe,
+    old_cameras,
+)
 
 
 @dataclass

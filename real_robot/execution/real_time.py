@@ -1,9 +1,13 @@
-"""Episodes in real time: the policy plans while the device process follows the plan before."""
+"""Episodes in real time: the policy plans while the device process follows the plan before.
+
+The environment of emulated arms is reset while their device process runs.
+"""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +17,14 @@ from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.emulators.program.emulator_client import (
+    Emulator,
+    FriEmulator,
+    LcmEmulator,
+)
 from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.recording.observation_bridge import FrameSource, ObservationAssembler
-from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
-from stringline.real_robot.safety.reasons import Mode, Reason
+from stringline.real_robot.safety.reasons import NO_FOLLOWING_ERROR, FollowingError, Mode, Reason
 
 _POLL_S = 0.02
 # Largest distance from the measured hinges to the first action of an episode. Openings of grippers
@@ -197,3 +205,22 @@ class RealTimeRobot:
                 f"measured {self._contract.joints[worst]}; allowed: {_FIRST_MOVE_RAD} rad. Let the "
                 "arms move to their home pose first (robot.approach_s=4), or bring them there."
             )
+
+
+def reset_environment(
+    emulator: Emulator, device: DeviceProcess, seed: int, options: Mapping[str, Any]
+) -> None:
+    """Begins the world of a seed.
+
+    A reset moves the arms, which interrupts the motion of arms with their own controllers and so is
+    a fault. So these are disarmed before, and armed again where they then stand. The next episode
+    clears faults of the old world.
+    """
+    if isinstance(emulator, FriEmulator | LcmEmulator):
+        device.begin()  # Brakes.
+        device.disarm()
+        emulator.begin(seed, options)
+        device.arm()
+    else:
+        emulator.begin(seed, options)
+    device.new_world = True

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from stringline.real_robot.incidents.incident_format import Entry, Kind
-from stringline.real_robot.incidents.incident_log import unpack_chunk
-from stringline.real_robot.incidents.incident_reader import Incident, json_of
+from stringline.real_robot.incidents.incident_log import Incident, json_of, unpack_chunk
+from stringline.real_robot.incidents.incident_records import Entry, Kind
 from stringline.real_robot.ipc.mailbox import Record
 from stringline.real_robot.safety.reasons import Mode, describe_servo_error, old_cameras
 

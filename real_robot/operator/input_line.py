@@ -14,9 +14,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Self
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.real_robot.ipc.child_process import ChildProcess
-from stringline.real_robot.ipc.group_signals import leave_to_owner
-from stringline.real_robot.ipc.motion_inputs import input_memory
+from stringline.real_robot.ipc.child_process import ChildProcess, leave_to_owner
+from stringline.real_robot.ipc.heartbeat import input_memory
 
 BYTES = "bytes"
 LINES: Mapping[str, int] = {

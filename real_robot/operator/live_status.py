@@ -8,8 +8,7 @@ from tqdm import tqdm
 
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.operator.operator_keys import Key, Keys
-from stringline.real_robot.safety.following_error import FollowingError
-from stringline.real_robot.safety.reasons import MESSAGES, Mode, Reason
+from stringline.real_robot.safety.reasons import MESSAGES, FollowingError, Mode, Reason
 
 USUAL_DEG = 3.0  # The shipped policy has 1.4 on emulated arms.
 FOLLOWS_CLOSELY = (

@@ -14,8 +14,14 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.contract.contract import Camera, Contract, Observation
-from stringline.policies.chunks.chunk import ActionChunk, Policy, Session
-from stringline.policies.chunks.prefix import ActionPrefix, accepts_prefix, plan_with_prefix
+from stringline.policies.chunks.chunk import (
+    ActionChunk,
+    ActionPrefix,
+    Policy,
+    Session,
+    accepts_prefix,
+    plan_with_prefix,
+)
 from stringline.policies.execution.execution import MEASURED, Execution
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.emulators.program.emulator_client import square_size
@@ -23,7 +29,7 @@ from stringline.real_robot.execution.lock_step import LockStepEpisode, LockStepR
 from stringline.real_robot.robots.backends import emulated_backend
 from stringline.real_robot.robots.robot_session import arm_device
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.seed_runner import run_seeds
+from stringline.sim.evaluation.runner import run_seeds
 from stringline.sim.robots.robot_model import (
     PRIMITIVES,
     ROBOT_MODEL,

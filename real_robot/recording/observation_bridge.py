@@ -5,8 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stringline.datasets.contract.contract import Array, Contract
-from stringline.datasets.contract.validation import check_observation
+from stringline.datasets.contract.contract import Array, Contract, check_observation
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.ipc.heartbeat import is_age

@@ -1,4 +1,8 @@
-"""Builds the parts of a robot from its settings: emulator, cameras, device, twin and leaders."""
+"""Builds the parts of a robot from its settings: emulator, cameras, device, twin and leaders.
+
+It checks FTDI's `latency_timer`: how long a USB serial adapter collects bytes before it passes them
+on.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,24 +12,56 @@ from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.cameras.calibration_file import UNKNOWN, Calibration
+from stringline.real_robot.cameras.camera_settings import RobotCameras
 from stringline.real_robot.cameras.cameras import Cameras
 from stringline.real_robot.cameras.emulated_camera import emulated_serial
-from stringline.real_robot.cameras.robot_cameras import RobotCameras
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.scheduling import Priority, check_priority
 from stringline.real_robot.device.twin import TwinnedDeviceProcess
-from stringline.real_robot.driver_interface.controller_input import ControllerInput
-from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
+from stringline.real_robot.driver_interface.interlocks import ControllerInput
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaLeaders
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_recorder import LogPlan
-from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs
+from stringline.real_robot.ipc.heartbeat import NO_INPUTS, MotionInputs
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.robots.backends import robot_backend
-from stringline.real_robot.robots.latency_timer import check_latency_timer
 from stringline.real_robot.robots.robot_settings import RobotSettings
-from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.limits_file import describe_speeds, merged_limits
+from stringline.real_robot.safety.limits import SafetyLimits, describe_speeds, merged_limits
+
+WANTED_MS = 1
+
+
+def latency_timer_ms(port: str, system: Path = Path("/sys")) -> int | None:
+    """Returns the setting of a port in milliseconds; None for other adapters and missing ports."""
+    name = Path(port).resolve().name
+    for place in (
+        f"bus/usb-serial/devices/{name}/latency_timer",
+        f"class/tty/{name}/device/latency_timer",
+    ):
+        try:
+            return int((system / place).read_text())
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def check_latency_timer(port: str, system: Path = Path("/sys")) -> str:
+    """Checks the setting of a port and describes it.
+
+    Raises:
+        ValueError: The adapter delays bytes for too long.
+    """
+    found = latency_timer_ms(port, system)
+    if found is not None and found > WANTED_MS:
+        setting = f"/sys/bus/usb-serial/devices/{Path(port).resolve().name}/latency_timer"
+        raise ValueError(
+            f"{port} delays bytes by {found} ms, too long for 100 cycles per second. Set "
+            f"{WANTED_MS} ms with the udev rule in docs/hardware-aloha.md, or until the next "
+            f"restart: echo {WANTED_MS} | sudo tee {setting}"
+        )
+    return f"{port} not known" if found is None else f"{port} {found} ms"
+
 
 _IMAGE_PX = 128
 

@@ -8,21 +8,19 @@ from types import TracebackType
 from typing import Self
 
 from stringline.datasets.contract.contract import Camera
-from stringline.real_robot.cameras.camera_checks import check_cameras
-from stringline.real_robot.cameras.cameras import Cameras
+from stringline.real_robot.cameras.cameras import Cameras, check_cameras
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.twin import TwinnedDeviceProcess
-from stringline.real_robot.driver_interface.controller_input import ControllerInput
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
+from stringline.real_robot.driver_interface.interlocks import ControllerInput
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.incidents.incident_recorder import LogPlan
-from stringline.real_robot.ipc.motion_inputs import NO_INPUTS, MotionInputs, input_memory
+from stringline.real_robot.ipc.heartbeat import NO_INPUTS, MotionInputs, input_memory
 from stringline.real_robot.operator.checklist import Checklist, StrictChecklist
-from stringline.real_robot.operator.held_key import HeldKey
 from stringline.real_robot.operator.input_line import InputLine, LineSettings
 from stringline.real_robot.operator.live_status import print_line, reset_by_operator
-from stringline.real_robot.operator.operator_keys import MESSAGES, STOPS, Key, TerminalKeys
+from stringline.real_robot.operator.operator_keys import MESSAGES, STOPS, HeldKey, Key, TerminalKeys
 from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import NoCameras, RobotFactory
 from stringline.real_robot.robots.robot_settings import KEY

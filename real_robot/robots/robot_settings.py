@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
-from stringline.real_robot.driver_interface.controller_input import ControllerInput
+from stringline.real_robot.driver_interface.interlocks import ControllerInput
 from stringline.real_robot.operator.input_line import LineSettings
-from stringline.real_robot.safety.limits_file import DEFAULT_LIMITS, SHARE, SPEED
+from stringline.real_robot.safety.limits import DEFAULT_LIMITS, SHARE, SPEED
 
 Arguments = Mapping[str, Any]
 """Keyword arguments of a driver or emulator, which checks them itself."""

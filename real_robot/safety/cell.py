@@ -1,12 +1,20 @@
-"""The cell: what the arms carry, and the obstacles around them."""
+"""The cell: what the arms carry, and the obstacles around them.
 
-from collections.abc import Mapping
+A limits file describes the cell with its tools, wrist cameras and obstacles. `cell_of` reads it and
+checks the units: numbers are in metres, kilograms and degrees, and larger ones are refused.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+import mujoco
+import numpy as np
+
+from stringline.datasets.contract.argument_checks import Range, unknown_name
 from stringline.datasets.embodiments.embodiment import CapsuleMount, Embodiment
-from stringline.datasets.embodiments.transforms import Matrix
+from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 
 ObstacleShape = Literal["box", "capsule", "sphere", "mesh"]
 SHAPES: tuple[ObstacleShape, ...] = get_args(ObstacleShape)
@@ -107,3 +115,178 @@ def _mounted(capsule: Segment, embodiment: Embodiment, arm: str) -> CapsuleMount
 
 NO_OBSTACLES = Cell()
 """A cell with the nominal wrist cameras, and nothing around the arms but table and walls."""
+
+
+# Larger numbers are millimetres, grams or degrees in a file that forgot its units.
+_PLACE_M = Range(least=-10, most=10)
+_SIZE_M = Range(above=0, most=10)
+_RADIUS_M = Range(above=0, most=1)
+_MASS_KG = Range(above=0, most=30)
+_ANGLE_DEG = Range(least=-360, most=360)
+_SCALE = Range(above=0, most=1000)
+# Entries of an obstacle beside shape, position and rpy_deg.
+_NEEDED: Mapping[ObstacleShape, tuple[str, ...]] = {
+    "box": ("size",),
+    "capsule": ("radius", "length"),
+    "sphere": ("radius",),
+    "mesh": ("file",),
+}
+_OPTIONAL: Mapping[ObstacleShape, tuple[str, ...]] = {"mesh": ("scale",)}
+_CAPSULE = ("start", "end", "radius")
+
+
+def cell_of(embodiment: Embodiment, plain: object) -> Cell:
+    """Reads the cell of an embodiment from plain values.
+
+    Args:
+        embodiment: Names its arms and wrist cameras.
+        plain: A mapping with `tools`, `cameras` and `obstacles`, each optional; docs/robots.md
+            describes them.
+
+    Raises:
+        ValueError: A name is unknown, an entry is missing, a number is out of range, or a mesh
+            cannot be read.
+    """
+    parts = _entries("cell", plain, optional=("tools", "cameras", "obstacles"))
+    wrists = [mount.name for mount in embodiment.cameras if mount.parent in embodiment.arms]
+    tools = _named("cell.tools", parts.get("tools"), "arm", embodiment.arms)
+    cameras = _named("cell.cameras", parts.get("cameras"), "wrist camera", wrists)
+    obstacles = _named("cell.obstacles", parts.get("obstacles"))
+    return Cell(
+        {arm: _tool(f"cell.tools.{arm}", tool) for arm, tool in tools.items()},
+        {name: _segment(f"cell.cameras.{name}", each) for name, each in cameras.items()},
+        tuple(_obstacle(name, each) for name, each in obstacles.items()),
+    )
+
+
+def _named(
+    where: str, plain: object, kind: str = "", allowed: Sequence[str] = ()
+) -> dict[str, object]:
+    """Returns a mapping from names; empty without one."""
+    found = {} if plain is None else plain
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{where} is {plain!r}; allowed: entries by name.")
+    for name in found:
+        if kind and name not in allowed:
+            raise unknown_name(f"{kind} in {where}", str(name), allowed)
+    return {str(name): each for name, each in found.items()}
+
+
+def _entries(
+    where: str, plain: object, needed: Sequence[str] = (), optional: Sequence[str] = ()
+) -> dict[str, Any]:
+    names = [*needed, *optional]
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"{where} is {plain!r}; allowed: {', '.join(names)}.")
+    for name in plain:
+        if name not in names:
+            raise unknown_name(f"entry of {where}", str(name), names)
+    _check_complete(where, plain, needed)
+    return {str(name): value for name, value in plain.items()}
+
+
+def _check_complete(where: str, plain: Mapping[str, Any], needed: Sequence[str]) -> None:
+    for name in needed:
+        if plain.get(name) is None:
+            raise ValueError(f"{where} lacks {name}; needed: {', '.join(needed)}.")
+
+
+def _three(where: str, plain: object, allowed: Range) -> tuple[float, float, float]:
+    if not isinstance(plain, Sequence) or isinstance(plain, str) or len(plain) != 3:
+        raise ValueError(f"{where} is {plain!r}; allowed: three numbers.")
+    for number in plain:
+        allowed.check(**{where: number})
+    return (float(plain[0]), float(plain[1]), float(plain[2]))
+
+
+def _segment(where: str, plain: object) -> Segment:
+    found = _entries(where, plain, needed=_CAPSULE)
+    _RADIUS_M.check(**{f"{where}.radius": found["radius"]})
+    start, end = (_three(f"{where}.{name}", found[name], _PLACE_M) for name in ("start", "end"))
+    return Segment(start, end, float(found["radius"]))
+
+
+def _tool(where: str, plain: object) -> Tool:
+    found = _entries(where, plain, needed=("mass_kg", "capsules"))
+    _MASS_KG.check(**{f"{where}.mass_kg": found["mass_kg"]})
+    capsules = found["capsules"]
+    if not isinstance(capsules, Sequence) or isinstance(capsules, str) or not capsules:
+        raise ValueError(
+            f"{where}.capsules is {capsules!r}; allowed: a list of one or more capsules with "
+            f"{', '.join(_CAPSULE)}."
+        )
+    return Tool(
+        float(found["mass_kg"]),
+        tuple(_segment(f"{where}.capsules[{i}]", each) for i, each in enumerate(capsules)),
+    )
+
+
+def _obstacle(name: str, plain: object) -> Obstacle:
+    where = f"cell.obstacles.{name}"
+    if "/" in name or not name:
+        raise ValueError(f"The obstacle {name!r} of the cell needs a name without slashes.")
+    shape = plain.get("shape") if isinstance(plain, Mapping) else None
+    if shape not in SHAPES:
+        raise unknown_name(f"{where}.shape", str(shape), SHAPES)
+    found = _entries(
+        where,
+        plain,
+        needed=("shape", "position", *_NEEDED[shape]),
+        optional=("rpy_deg", *_OPTIONAL.get(shape, ())),
+    )
+    for entry, allowed in (("radius", _RADIUS_M), ("length", _SIZE_M), ("scale", _SCALE)):
+        if entry in found:
+            allowed.check(**{f"{where}.{entry}": found[entry]})
+    position = _three(f"{where}.position", found["position"], _PLACE_M)
+    angles = _three(f"{where}.rpy_deg", found.get("rpy_deg", (0, 0, 0)), _ANGLE_DEG)
+    obstacle = Obstacle(
+        name,
+        shape,
+        _size(where, shape, found),
+        pose(position, _turned(angles)),
+        Path(found["file"]) if "file" in found else None,
+        float(found.get("scale", 1.0)),
+    )
+    if obstacle.file is not None:
+        _check_mesh(where, obstacle.file, obstacle.scale)
+    return obstacle
+
+
+def _size(where: str, shape: ObstacleShape, found: Mapping[str, Any]) -> tuple[float, float, float]:
+    match shape:
+        case "box":
+            x, y, z = _three(f"{where}.size", found["size"], _SIZE_M)
+            return x / 2, y / 2, z / 2
+        case "capsule":
+            return float(found["radius"]), float(found["length"]) / 2, 0.0
+        case "sphere":
+            return float(found["radius"]), 0.0, 0.0
+        case "mesh":
+            return 0.0, 0.0, 0.0
+
+
+def _turned(rpy_deg: Sequence[float]) -> Matrix:
+    """Returns the rotation (3, 3) about the fixed axes x, then y, then z."""
+    x, y, z = (
+        rotation_about(axis, np.radians(angle))
+        for axis, angle in zip(np.eye(3), rpy_deg, strict=True)
+    )
+    return np.asarray(z @ y @ x)
+
+
+def _check_mesh(where: str, file: Path, scale: float) -> None:
+    """Checks that MuJoCo reads a mesh whose extent is that of an obstacle in metres."""
+    spec = mujoco.MjSpec()
+    try:
+        spec.add_mesh(name="mesh", file=str(file), scale=[scale] * 3)
+        spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="mesh")
+        extent = float(2 * spec.compile().geom_aabb[0, 3:].max())
+    except (ValueError, mujoco.FatalError) as error:
+        raise ValueError(
+            f"{where}.file {file} cannot be read: {str(error).split(chr(10))[0]}."
+        ) from error
+    if extent not in _SIZE_M:
+        raise ValueError(
+            f"{where}: the mesh is {extent:g} m large; allowed: {_SIZE_M}. `scale` is the number "
+            f"of metres per unit of the file."
+        )

@@ -8,12 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import CapsuleMount, Chain, Embodiment
-from stringline.real_robot.safety.arm_copies import Pair
 from stringline.real_robot.safety.cell import NO_OBSTACLES, Cell
-from stringline.real_robot.safety.collision_model import CollisionModel
+from stringline.real_robot.safety.collision_model import (
+    OBSTACLE,
+    OTHER_ARM,
+    SAME_ARM,
+    CollisionModel,
+    Contacts,
+    LinkPoints,
+    Measured,
+    Pair,
+)
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.link_points import LinkPoints
-from stringline.real_robot.safety.measured import OBSTACLE, OTHER_ARM, SAME_ARM, Contacts, Measured
 
 Vector = NDArray[np.float64]
 

@@ -14,33 +14,23 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
-from stringline.real_robot.driver_interface.safe_command import SEAL, SafeCommand
-from stringline.real_robot.safety.cartesian_speed import CartesianSpeed
-from stringline.real_robot.safety.chunk_stages import (
-    Arrival,
-    ChunkRule,
-    finite,
-    fresh_images,
-    fresh_observation,
-    not_from_the_future,
-    of_this_episode,
-    ordered,
-    right_shape,
+from stringline.real_robot.driver_interface.driver import (
+    SEAL,
+    ArmState,
+    RobotNotReadyError,
+    SafeCommand,
 )
-from stringline.real_robot.safety.clear_target import ClearTarget
-from stringline.real_robot.safety.following_error import FollowingError
-from stringline.real_robot.safety.input_stages import HeldToRun, StopLineClosed
-from stringline.real_robot.safety.keep_clear import KeepClear
+from stringline.real_robot.safety.keep_clear import ClearTarget, KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.motion_stages import (
+    CartesianSpeed,
     CommandsSent,
     MotionLimits,
     RestAfterGap,
     SoftStart,
 )
-from stringline.real_robot.safety.reasons import Mode, Reason
+from stringline.real_robot.safety.reasons import FollowingError, Mode, Reason
 from stringline.real_robot.safety.robot_stages import (
     AllServosAnswer,
     ControllersTakeCommands,
@@ -48,22 +38,33 @@ from stringline.real_robot.safety.robot_stages import (
     EffortInBounds,
     FaultLatch,
     FreshState,
+    HeldToRun,
     NoServoError,
     PortsAlive,
+    SoundState,
+    StateCheck,
+    StopLineClosed,
 )
-from stringline.real_robot.safety.sound_state import SoundState, StateCheck
-from stringline.real_robot.safety.stage_context import Stage, StageContext
-from stringline.real_robot.safety.stage_cycle import NONE, Cycle, Freshness
+from stringline.real_robot.safety.stage_context import NONE, Cycle, Freshness, Stage, StageContext
 from stringline.real_robot.safety.target_stages import (
     NOTICEABLE,
     ActionDue,
+    Arrival,
     CamerasAlive,
+    ChunkRule,
     FewBadChunks,
     FreshPlan,
     GoodTarget,
     InJointLimits,
     NearTheArm,
     SupervisorAlive,
+    finite,
+    fresh_images,
+    fresh_observation,
+    not_from_the_future,
+    of_this_episode,
+    ordered,
+    right_shape,
 )
 
 Vector = NDArray[np.float64]

@@ -1,7 +1,13 @@
-"""Modes and reasons of the safety filter, as flags and as messages."""
+"""What the safety filter reports: modes, reasons, and the following error.
+
+Reasons are flags, and messages for the operator. The following error is the distance of commands to
+their targets while motion is limited.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,3 +188,26 @@ def describe(
             named = about.get(reason)
             found.append(MESSAGES[reason] + (f" ({'; '.join(named)})" if named else "") + ".")
     return found
+
+
+@dataclass(frozen=True)
+class FollowingError:
+    """The following error over the cycles in which `Reason.MOTION` acted.
+
+    The error of a cycle is that of the hinge with the largest one.
+
+    Attributes:
+        total_rad: Sum over these cycles, rad.
+        largest_rad: Largest error, rad.
+    """
+
+    total_rad: float = 0.0
+    largest_rad: float = 0.0
+
+    def __add__(self, other: Self) -> Self:
+        """Returns the error over the cycles of both."""
+        largest = max(self.largest_rad, other.largest_rad)
+        return type(self)(self.total_rad + other.total_rad, largest)
+
+
+NO_FOLLOWING_ERROR = FollowingError()

@@ -1,15 +1,48 @@
-"""The time budget of a chain: its counts follow from the measured speeds of this machine."""
+"""The time budget of a chain: its counts follow from the measured speeds of this machine.
+
+A stopwatch measures the phases of a run, and adds up over interruptions.
+"""
 
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from stringline.datasets.files.atomic import write_file
-from stringline.sim.rollout.speed import Speed
+from stringline.sim.rollout.jobs import Speed
+
+_log = logging.getLogger(__name__)
+
+
+class Stopwatch:
+    """Seconds by phase, in a file that a continued run adds to."""
+
+    def __init__(self, file: Path, phases: tuple[str, ...]) -> None:
+        self._file = file
+        self.phases = phases
+        self.seconds: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
+
+    def elapsed(self) -> float:
+        """Returns the sum of all finished blocks, seconds."""
+        return sum(self.seconds.values())
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Times a block, also if it is interrupted."""
+        _log.info("%d of %d: %s", self.phases.index(name) + 1, len(self.phases), name)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(self._file, json.dumps(self.seconds, indent=1).encode())
+
 
 BEFORE_TRIALS = 0.8  # Share of the budget until the end of the training.
 REPORT_S = 10.0
@@ -26,8 +59,6 @@ FASTEST = {
 }
 _LARGEST_FACTOR = 1000.0
 _HALVINGS = 60
-
-_log = logging.getLogger(__name__)
 
 
 class Budget:

@@ -11,23 +11,21 @@ from typing import Any
 import torch
 
 from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.training.history import History
+from stringline.encoders.training.monitor import History
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import build_policy, checkpoint_digest, load_policy
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation
-from stringline.real_robot.showcase.budget import Budget
+from stringline.real_robot.showcase.budget import Budget, Stopwatch
 from stringline.real_robot.showcase.demo_report import DemoResults, write_demo
 from stringline.real_robot.showcase.demo_settings import DEMONSTRATION_SEED, DemoSettings
-from stringline.real_robot.showcase.stopwatch import Stopwatch
 from stringline.sim.collect import collect, task_recipe
 from stringline.sim.collection.collection_state import Recipe
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import make_environment
 from stringline.sim.evaluation.results import EpisodeResult, read_results
-from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.evaluation.seed_runner import evaluation_seeds
+from stringline.sim.evaluation.runner import Evaluation, evaluation_seeds
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
-from stringline.sim.rollout.speed import Speed, measure
+from stringline.sim.rollout.jobs import Speed, measure
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy
 from stringline.sim.training.training_data import TrainingData

@@ -8,16 +8,22 @@ from pathlib import Path
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import load_description
-from stringline.encoders.training.history import History
+from stringline.encoders.training.monitor import History
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
+from stringline.real_robot.showcase.budget import Stopwatch
 from stringline.real_robot.showcase.demo_settings import DEMONSTRATION_SEED, DemoSettings
-from stringline.real_robot.showcase.stopwatch import Stopwatch
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.report.evaluation_report import with_clouds
 from stringline.sim.report.film import with_films
-from stringline.sim.report.report import Clip, Report, choose_clips, write_report
-from stringline.sim.report.rerun_command import RerunCommand
-from stringline.sim.report.system_info import package_versions, system_info
+from stringline.sim.report.report import (
+    Clip,
+    Report,
+    RerunCommand,
+    choose_clips,
+    package_versions,
+    system_info,
+    write_report,
+)
 from stringline.sim.statistics.intervals import Rate
 
 _NAMES = {"expert": "expert", "direct": "policy", "wire": "policy through the real protocol"}

@@ -11,14 +11,12 @@ from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
-from stringline.sim.collection.lost_grasp import SHARES, LostGrasp
-from stringline.sim.collection.missed_grasp import MissedGrasp
-from stringline.sim.collection.slip import Slip
+from stringline.sim.collection.disturbances import SHARES, LostGrasp, MissedGrasp, Slip
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert import Expert
+from stringline.sim.experts.expert_registry import Expert
 from stringline.sim.looks.looks import HELD_OUT_LOOKS, LOOKS, OPTION
 from stringline.sim.rollout.world_interface import HasDraws, World
-from stringline.sim.shifts.ranges import ONE_OF
+from stringline.sim.tasks.episode_options import ONE_OF
 
 CAMERA_KEYS = ("rgb/", "depth/", "segmentation/", "time/", "intrinsics/", "T_base_camera/")
 WorldT = TypeVar("WorldT", bound=World)

@@ -1,22 +1,67 @@
-"""Labelled clips of the stages of experts' episodes: each part between two stages gives one."""
+"""Labelled clips of the stages of experts' episodes: each part between two stages gives one.
 
-from dataclasses import dataclass
+A stage of a task increases at certain steps; the parts of an episode lie between these steps. A
+tally counts the clips, the failed episodes and what was left out.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import POSITIVE, WHOLE, unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.images.labelled_image import LabelledClip
 from stringline.sim.collection.demonstration import check_looks_of_demonstrations, record_episode
-from stringline.sim.collection.episode_parts import EpisodePart, parts_of
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.factory import make_environment
-from stringline.sim.experts.expert import Expert
-from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.environment.environment import TaskEnvironment, make_environment
+from stringline.sim.experts.expert_registry import Expert, make_expert
 from stringline.sim.looks.looks import OPTION, PLAIN, check_looks
 from stringline.sim.scenes.motion_clips import FRAMES
-from stringline.sim.scenes.viewpoints import SIZES
+from stringline.sim.scenes.scene_images import SIZES
 from stringline.sim.tasks.task_registry import TASKS, task_class
+
+
+@dataclass(frozen=True)
+class EpisodePart:
+    """A part of an episode, which ends when a stage is reached.
+
+    Attributes:
+        first: Control step at which the stage before was reached; 0 in the first part.
+        last: Control step at which the stage is reached.
+        stage: Index of the reached stage.
+    """
+
+    first: int
+    last: int
+    stage: int
+
+    @property
+    def steps(self) -> int:
+        """Number of control steps, both ends included."""
+        return self.last - self.first + 1
+
+    def spread(self, count: int) -> list[int]:
+        """Returns `count` control steps at even distances, the first and the last included."""
+        steps: list[int] = np.rint(np.linspace(self.first, self.last, count)).astype(int).tolist()
+        return steps
+
+
+def parts_of(stages: Sequence[int] | NDArray[np.integer]) -> list[EpisodePart]:
+    """Divides an episode where its stage increases.
+
+    What follows the last increase belongs to no part.
+
+    Args:
+        stages: (T,), index of the furthest stage after each control step; it never decreases.
+    """
+    found = np.asarray(stages)
+    ends = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist()]
+    return [EpisodePart(first, last, int(found[last])) for first, last in pairwise(ends)]
+
 
 LONGEST_S = 64.0  # The longest limit of the tasks' own settings.
 EMPTY_IN_A_ROW = 30
@@ -197,3 +242,53 @@ def stage_label(task: str, stage: str) -> str:
 def episode_seed(seed: int, number: int) -> int:
     """Returns the seed of an episode, below 2^32, from the seed of all and its number."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class StageTally:
+    """Counts over episodes.
+
+    Attributes:
+        clips: Number of stored clips.
+        episodes: Number of episodes.
+        failed: Number of episodes in which the expert failed.
+        short: Number of parts that were left out since they were too short, by label.
+    """
+
+    clips: int = 0
+    episodes: int = 0
+    failed: int = 0
+    short: Counter[str] = field(default_factory=Counter)
+    _empty: int = 0
+
+    def add(self, episode: StageEpisode, kept: int) -> None:
+        """Counts an episode, of which `kept` clips are stored, and logs its failure.
+
+        Raises:
+            ValueError: The last 30 episodes had no clip.
+        """
+        self.clips += kept
+        self.episodes += 1
+        self.short.update(episode.short)
+        if episode.failure:
+            self.failed += 1
+            logger.info("The expert failed in %s: %s.", episode.name, episode.failure.rstrip("."))
+        self._empty = 0 if episode.clips else self._empty + 1
+        if self._empty == EMPTY_IN_A_ROW:
+            raise ValueError(
+                f"{self._empty} episodes in a row had no clip; allowed: fewer than {self._empty}. "
+                f"{self} Choose other tasks, or a smaller clip_frames."
+            )
+
+    def __str__(self) -> str:
+        """Returns the counts in sentences."""
+        said = (
+            f"{self.clips} clips of {self.episodes} episodes; the expert failed in {self.failed}."
+        )
+        if not self.short:
+            return said
+        counts = ", ".join(f"{label} ({count})" for label, count in sorted(self.short.items()))
+        return f"{said} Left out for fewer control steps than clip_frames: {counts}."

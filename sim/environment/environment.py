@@ -7,24 +7,110 @@ so on. `stringline.sim.environment.gym_registration` registers all tasks for `gy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import mujoco
 import numpy as np
+from dm_control import mjcf
 from numpy.typing import NDArray
 
-from stringline.datasets.cameras.image_size import checked_image_size
-from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.contract.validation import check_action
+from stringline.datasets.cameras.resampling import checked_image_size
+from stringline.datasets.contract.contract import Array, Camera, Contract, check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
-from stringline.sim.environment.spaces import action_space, observation_space
-from stringline.sim.environment.stepping import Stepper, compile_task
 from stringline.sim.environment.world_cameras import Cameras
 from stringline.sim.rendering.rendering import Rendering
-from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
+from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, set_robot_model
 from stringline.sim.tasks.tabletop import TabletopTask
+from stringline.sim.tasks.task_registry import make_task
+
+Space = gymnasium.spaces.Box
+
+
+def observation_space(
+    contract: Contract, segments: int | None = None
+) -> gymnasium.Space[dict[str, Array]]:
+    """Returns the space of observations, with segmentations if a number of segments is given."""
+    spaces: dict[str, gymnasium.Space[Any]] = {"time": _numbers(kind=np.float64)}
+    spaces |= {
+        f"joints/{kind}": _numbers(len(contract.joints))
+        for kind in ("position", "velocity", "effort")
+    }
+    spaces |= {f"T_base_gripper/{arm}": _numbers(4, 4) for arm in contract.arms}
+    for camera in contract.cameras:
+        size = (camera.height, camera.width)
+        name = camera.name
+        spaces[f"rgb/{name}"] = Space(0, 255, (*size, 3), np.uint8)
+        spaces[f"depth/{name}"] = Space(0, np.iinfo(np.uint16).max, size, np.uint16)
+        if segments is not None:
+            spaces[f"segmentation/{name}"] = Space(0, segments - 1, size, np.uint8)
+        spaces[f"time/{name}"] = _numbers(kind=np.float64)
+        spaces[f"intrinsics/{name}"] = _numbers(3, 3)
+        spaces[f"T_base_camera/{name}"] = _numbers(4, 4)
+    return cast("gymnasium.Space[dict[str, Array]]", gymnasium.spaces.Dict(spaces))
+
+
+def action_space(embodiment: Embodiment) -> gymnasium.spaces.Box:
+    """Returns the space of actions (J,): joint targets in rad and openings, within their limits."""
+    return Space(embodiment.lower.astype(np.float32), embodiment.upper.astype(np.float32))
+
+
+def _numbers(*shape: int, kind: type[np.floating[Any]] = np.float32) -> gymnasium.spaces.Box:
+    return Space(-np.inf, np.inf, shape, kind)
+
+
+# In the order of MuJoCo's counters; the last member is the number of the others.
+PROBLEMS = tuple(mujoco.mjtWarning.__members__)[:-1]
+
+
+def compile_task(
+    task: TabletopTask, robot_model: RobotModel, random_state: np.random.RandomState
+) -> mjcf.Physics:
+    """Compiles the model of a task, with the arms drawn by a robot model."""
+    set_robot_model(task.robot, robot_model)
+    physics = mjcf.Physics.from_mjcf_model(task.root_entity.mjcf_model)
+    for entity in task.root_entity.iter_entities():
+        entity.after_compile(physics, random_state)
+    task.after_compile(physics, random_state)
+    return physics
+
+
+class Stepper:
+    """Advances the physics by control periods of `substeps`, and resets it if it diverges.
+
+    Attributes:
+        problems: Names of MuJoCo's warnings in this episode; empty as long as the physics is
+            stable.
+    """
+
+    def __init__(self, physics: mjcf.Physics, substeps: int) -> None:
+        self._physics = physics
+        self._substeps = substeps
+        # MuJoCo's own counters, not a copy.
+        self._counters: NDArray[np.int32] = physics.data.warning.number
+        self.problems: tuple[str, ...] = ()
+
+    def begin(self) -> None:
+        """Begins an episode."""
+        self._counters[:] = 0
+        self.problems = ()
+
+    def step(self) -> None:
+        """Advances the physics by one control period."""
+        model = self._physics.model.ptr
+        data = self._physics.data.ptr
+        # The order of dm_control's step, without its checks, which would raise: positions, contacts
+        # and cameras are those of the period's end.
+        mujoco.mj_step2(model, data)
+        mujoco.mj_step(model, data, self._substeps - 1)
+        mujoco.mj_step1(model, data)
+        if self._counters.any():
+            pairs = zip(PROBLEMS, self._counters, strict=False)
+            # An unknown counter has no name.
+            self.problems = tuple(name for name, count in pairs if count) or ("unknown",)
+            self._physics.reset()
+
 
 logger = logging.getLogger(__name__)
 
@@ -293,3 +379,33 @@ def _check_settings(render_mode: str | None, time_limit_s: float) -> None:
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f"render_mode is {render_mode!r}; allowed: 'rgb_array' and None.")
     check_time_limit(time_limit_s)
+
+
+def make_environment(
+    task: str,
+    *,
+    cameras: Sequence[str] | None = None,
+    image_size: int | tuple[int, int] = 128,
+    control_hz: float = 50.0,
+    frame_hz: float = 12.5,
+    time_limit_s: float = 15.0,
+    robot_model: RobotModel = PRIMITIVES,
+    segmentation: bool = False,
+) -> TaskEnvironment:
+    """Builds the environment of a task by name; for the arguments see `TaskEnvironment`.
+
+    Bound with `functools.partial`, it can be sent to workers.
+
+    Raises:
+        ValueError: There is no such task, or a setting is out of range.
+    """
+    return TaskEnvironment(
+        make_task(task, control_hz),
+        cameras=cameras,
+        image_size=image_size,
+        control_hz=control_hz,
+        frame_hz=frame_hz,
+        time_limit_s=time_limit_s,
+        robot_model=robot_model,
+        segmentation=segmentation,
+    )

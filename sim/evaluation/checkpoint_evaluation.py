@@ -10,17 +10,14 @@ from typing import Any
 import torch
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
-from stringline.policies.algorithms.batched_policy import batched
-from stringline.policies.checkpoints.device import CPU
-from stringline.policies.checkpoints.load import open_policy
+from stringline.policies.algorithms.learned_policy import batched
+from stringline.policies.checkpoints.load import CPU, open_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.chunks.chunk import Policy
-from stringline.policies.execution.execution import Execution
-from stringline.policies.execution.with_instruction import WithInstruction
+from stringline.policies.execution.execution import Execution, WithInstruction
 from stringline.sim.environment.world_cameras import common_image_size
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
-from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.evaluation.seed_runner import EVALUATION_SEED, evaluation_seeds
+from stringline.sim.evaluation.runner import EVALUATION_SEED, Evaluation, evaluation_seeds
 from stringline.sim.rendering.rendering import Rendering, check_rendering
 from stringline.sim.robots.robot_model import (
     PRIMITIVES,

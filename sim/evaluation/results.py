@@ -1,10 +1,15 @@
-"""Results of evaluated episodes, stored line by line to continue an interrupted evaluation."""
+"""Results of evaluated episodes: metrics, their file, statistics, and tables for a terminal.
+
+Results are stored line by line, to continue an interrupted evaluation. Metrics of commands are
+requests beyond the limits of joints, and smoothness. Tables have rows that span columns, which the
+library `tabulate` lacks.
+"""
 
 import json
 import logging
 import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -13,9 +18,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Contract
+from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.files.atomic import explained_full_disk, write_all, write_file
-from stringline.sim.evaluation.metrics import command_acceleration, limit_hits
 from stringline.sim.statistics.intervals import Rate
+
+_POSITION_SLACK_RAD = 1e-3  # A target within this distance of a limit counts as a hit.
+_SPEED_SLACK = 1e-3  # Relative rounding error of the differences of 32-bit targets.
+
+
+def limit_hits(actions: NDArray[Any], contract: Contract) -> float | None:
+    """Returns the share of control periods, 0 to 1, whose command exceeds a joint's limits.
+
+    Commands (T, A) are in the units of the contract, one for each control period. For an unknown
+    embodiment the result is None.
+
+    A period counts when the target of at least one joint lies at or beyond a position limit (to
+    0.001 rad), or when the step from the previous target exceeds the largest speed of the joint by
+    more than 0.1 %; the first period has no speed. Grippers do not count, because open and closed
+    are their limits. Relative and Cartesian commands do not count either. A filter or a servo would
+    clip such commands, so the arm would not follow the policy.
+    """
+    embodiment = EMBODIMENTS.get(contract.embodiment)
+    if embodiment is None:
+        return None
+    joints = {
+        joint.name: index for index, joint in enumerate(embodiment.joints) if joint.kind == "hinge"
+    }
+    columns = [
+        index
+        for index, dimension in enumerate(contract.action)
+        if dimension.kind == "joint" and dimension.mode == "absolute" and dimension.name in joints
+    ]
+    if not len(actions) or not columns:
+        return 0.0
+    indices = [joints[contract.action[column].name] for column in columns]
+    targets = actions[:, columns].astype(np.float64)
+    lower = embodiment.lower[indices] + _POSITION_SLACK_RAD
+    upper = embodiment.upper[indices] - _POSITION_SLACK_RAD
+    hits = (targets <= lower) | (targets >= upper)
+    speeds = np.abs(np.diff(targets, axis=0)) * contract.control_hz
+    hits[1:] |= speeds > embodiment.velocity_limits[indices] * (1 + _SPEED_SLACK)
+    return float(np.mean(hits.any(axis=1)))
+
+
+def command_acceleration(actions: NDArray[Any], contract: Contract) -> float:
+    """Returns the root mean square of the second difference of joint commands (T, A), rad/s^2.
+
+    Grippers do not count. Without joint commands, or for fewer than three actions, it is 0.
+    """
+    joints = [index for index, dimension in enumerate(contract.action) if dimension.kind == "joint"]
+    second = np.diff(actions[:, joints].astype(np.float64), n=2, axis=0) * contract.control_hz**2
+    return float(np.sqrt(np.mean(second**2))) if second.size else 0.0
+
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +86,10 @@ class EpisodeResult:
         stage: The furthest stage.
         time_s: Simulated seconds until success, or the time limit.
         inference_ms: Median time of a plan, measured where the policy runs.
-        acceleration: See `metrics.command_acceleration`; smaller is smoother.
+        acceleration: See `command_acceleration`; smaller is smoother.
         error: Reason why the episode was not completed and counts as failed; empty if completed.
         inference_p95_ms: 95th percentile of the time of a plan; None without plans.
-        limit_hits: See `metrics.limit_hits`; None for embodiments with unknown limits.
+        limit_hits: See `limit_hits`; None for embodiments with unknown limits.
         unstable: Whether the physics became unstable.
         drawn: What the episode has drawn by option, such as looks; empty without ranges and looks.
     """
@@ -268,3 +322,61 @@ def _result(line: Mapping[str, Any], where: str) -> EpisodeResult:
             f"{where} is not a result of an evaluation: it lacks {', '.join(missing)}."
         )
     return EpisodeResult(**line)
+
+
+def text_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Collection[int] = (0, 1)
+) -> str:
+    """Returns a table whose columns are as wide as their widest entry.
+
+    Args:
+        head: Names of the columns.
+        rows: Entries; a row of two entries is a name and a text that spans the other columns.
+        words: Left-aligned columns; the others are right-aligned.
+    """
+    whole = [list(head), *(list(row) for row in rows if len(row) == len(head))]
+    first = max(len(row[0]) for row in [head, *rows])
+    widths = [first, *(max(len(row[column]) for row in whole) for column in range(1, len(head)))]
+
+    def line(row: Sequence[str]) -> str:
+        if len(row) != len(head):
+            return f"{row[0]:<{first}}  {row[1]}".rstrip()
+        aligned = [
+            f"{cell:<{width}}" if column in words else f"{cell:>{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(aligned).rstrip()
+
+    return "\n".join(line(row) for row in [head, *rows])
+
+
+def summaries_table(
+    summaries: Mapping[str, Summary | str], statistics: Mapping[str, str] | None = None
+) -> str:
+    """Returns the metrics of each task with the rates of its stages; a text is a failure.
+
+    `statistics` over several tasks are below them, each a name and a text.
+    """
+    head = ("task", "success", "time, s", "rad/s^2", "limit hits", "plan, ms", "95 %, ms")
+    rows: list[tuple[str, ...]] = []
+    for name, summary in summaries.items():
+        if isinstance(summary, str):
+            rows.append((name, f"FAILED: {summary}"))
+            continue
+        numbers = (summary.time_to_success_s, summary.acceleration)
+        hits = "-" if summary.limit_hits is None else f"{summary.limit_hits:.1%}".replace("%", " %")
+        times = (summary.inference_ms, summary.inference_p95_ms)
+        rows.append((name, str(summary.rate), *map(_number, numbers), hits, *map(_number, times)))
+        rows += [
+            (f"  {stage}", str(rate))
+            for stage, rate in summary.reached.items()
+            if stage != "success"
+        ]
+        if summary.incomplete or summary.unstable:
+            counts = f"incomplete: {summary.incomplete}, physics unstable: {summary.unstable}"
+            rows.append(("  !", counts))
+    return text_table(head, [*rows, *(statistics or {}).items()])
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

@@ -2,32 +2,33 @@
 
 The policy stays in this process, with a session for each episode, and answers one observation at a
 time, or with `PlansTogether` those of several worlds at once. So a result depends on the policy and
-the seed alone, in batches also on rounding, not on parallel episodes or machines.
+the seed alone, in batches also on rounding, not on parallel episodes or machines. `run_seeds`
+keeps stored results, continues after an interruption, and shows the progress.
 This module imports without torch.
 """
 
+import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from tqdm import tqdm
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.atomic import write_file
 from stringline.policies.chunks.chunk import Policy
-from stringline.policies.execution.executed_session import ExecutedSession
-from stringline.policies.execution.execution import Execution
-from stringline.policies.execution.with_instruction import WithInstruction
-from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.seed_runner import Results, run_seeds
+from stringline.policies.execution.execution import ExecutedSession, Execution, WithInstruction
+from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
 from stringline.sim.evaluation.trace import Motion, Trace, trace_of_video, write_trace
-from stringline.sim.rollout.cluster import Cluster, LocalCluster
-from stringline.sim.rollout.dispatch import dispatch
-from stringline.sim.rollout.messages import (
+from stringline.sim.rollout.cluster import Cluster, LocalCluster, dispatch
+from stringline.sim.rollout.rollout import DelayedChunk
+from stringline.sim.rollout.workers import (
     EpisodeEnd,
     EpisodeJob,
     MakeWorld,
@@ -35,7 +36,60 @@ from stringline.sim.rollout.messages import (
     TaskResult,
     WorkerReady,
 )
-from stringline.sim.rollout.rollout import DelayedChunk
+
+logger = logging.getLogger(__name__)
+
+EVALUATION_SEED = 1_000_000
+
+Results = Generator[EpisodeResult, None, None]
+
+
+def evaluation_seeds(count: int, first: int = EVALUATION_SEED) -> list[int]:
+    """Returns the seeds of evaluations; collection counts from 0, so no policy has seen them."""
+    return list(range(first, first + count))
+
+
+def run_seeds(
+    seeds: Sequence[int],
+    run: Callable[[Sequence[int]], Results],
+    *,
+    file: Path | None = None,
+    about: Mapping[str, Any],
+    description: str = "evaluating",
+) -> list[EpisodeResult]:
+    """Runs the episodes of the seeds that have no result yet.
+
+    Args:
+        seeds: Distinct seeds.
+        run: Runs the episodes of seeds; yields each result when its episode ends.
+        file: File of the results, one per line; an interrupted evaluation continues it.
+        about: The evaluated policy and task, plain JSON; must agree with the file.
+        description: Label of the progress bar.
+
+    Returns:
+        One result per seed, in the order of the seeds.
+    """
+    if len(set(seeds)) != len(seeds):
+        raise ValueError("The seeds of an evaluation must differ from each other.")
+    stored = None if file is None else ResultsFile(file, about)
+    results = dict(stored.results) if stored else {}
+    pending = [seed for seed in seeds if seed not in results]
+    done = len(seeds) - len(pending)
+    if done:
+        logger.info("%d of %d episodes are done already.", done, len(seeds))
+    fresh = run(pending)
+    with (
+        tqdm(total=len(seeds), initial=done, desc=description, unit="episode") as progress,
+        closing(fresh),
+    ):
+        for result in fresh:
+            results[result.seed] = result
+            if stored:
+                stored.add(result)
+            successes = sum(results[seed].success for seed in seeds if seed in results)
+            progress.set_postfix_str(f"{successes} successes", refresh=False)
+            progress.update()
+    return [results[seed] for seed in seeds]
 
 
 class PlansTogether(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 from stringline.policies.execution.execution import RECEDING
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult, read_results
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
-from stringline.sim.tasks.versions import HOME_START
+from stringline.sim.tasks.tabletop import HOME_START
 from stringline.sim.worlds.world_versions import TASK_VERSION, VERSIONS
 
 # Settings of the policy and its execution; the others are the conditions of the measurement.

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import stringline
-from stringline.datasets.command.consent import packages_of
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.extensions.class_names import ClassName
-from stringline.datasets.extensions.trust import Trust
+from stringline.datasets.extensions.trust import Trust, packages_of
 from stringline.policies.checkpoints.training_record import (
     TrainingRecord,
     given_record,

@@ -1,12 +1,33 @@
-"""Experts by the name of their task."""
+"""Experts: their interface, and the expert of a task by the task's name."""
 
 from collections.abc import Callable
 from pkgutil import resolve_name
+from typing import Protocol, TypeVar
+
+import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert import Expert
+from stringline.sim.rollout.world_interface import World
 from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
+
+WorldT = TypeVar("WorldT", bound=World, contravariant=True)
+
+
+class Expert(Protocol[WorldT]):
+    """Controls the robot of a world whose true state it sees."""
+
+    def reset(self, env: WorldT, rng: np.random.Generator) -> None:
+        """Begins an episode that `env` has just begun; `rng` makes episodes vary."""
+
+    def act(self, env: WorldT) -> Vector:
+        """Returns the next action (J,).
+
+        Raises:
+            OutOfReachError: A pose on the expert's way is out of reach.
+        """
+        ...
 
 
 def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:

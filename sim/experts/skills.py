@@ -1,18 +1,84 @@
-"""Skills in closed loop: picking, carrying and placing, with measured grasps."""
+"""Scripted experts and their skills in closed loop: picking, carrying and placing.
 
+A script is a generator that reads the true poses and contacts of the world and yields joint
+targets. Grasps are measured after the gripper has closed, and failed ones are repeated. An expert
+whose motions do not vary replaces its random draws by draws that are the same in every episode.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, angle_between, inverse
+from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.grasps import Grasp, backed, raised
 from stringline.sim.experts.motion import TOLERANCE, Motion, Move, Target
-from stringline.sim.experts.plain_draws import PlainDraws
-from stringline.sim.experts.scene import Scene
 from stringline.sim.props.prop import Prop
+from stringline.sim.tasks.tabletop import TabletopTask
+
+
+class Scene:
+    """Reads the true state of a world in a running episode."""
+
+    def __init__(self, env: TaskEnvironment, task: TabletopTask) -> None:
+        self.env = env
+        self.task = task
+
+    @property
+    def table(self) -> float:
+        """Height of the table top, metres."""
+        return self.task.table_height
+
+    def joints(self) -> Vector:
+        """Returns the measured joints (J,)."""
+        return self.task.robot.positions(self.env.physics)
+
+    def gripper(self, arm: str) -> Matrix:
+        """Returns the measured pose (4, 4) of a gripper in the base frame."""
+        return self.task.embodiment.forward_kinematics(self.joints())[arm]
+
+    def pose(self, prop: Prop) -> Matrix:
+        """Returns the pose (4, 4) of a prop in the base frame."""
+        return self.task.pose(self.env.physics, prop)
+
+    def in_gripper(self, arm: str, prop: Prop) -> Matrix:
+        """Returns the measured pose (4, 4) of a prop in the frame of a gripper."""
+        return inverse(self.gripper(arm)) @ self.pose(prop)
+
+    def holds(self, arm: str, prop: Prop) -> bool:
+        """Returns whether both pads of an arm touch a prop."""
+        return self.task.contact_state(self.env.physics).held(arm, prop.name)
+
+    def foot(self, arm: str) -> Vector:
+        """Returns the position (3,) of an arm's foot in the base frame, metres."""
+        chains = self.task.embodiment.chains
+        return next(chain.T_base_root[:3, 3] for chain in chains if chain.arm == arm)
+
+
+# Share of a range by which the draws of each further attempt leave its middle more.
+MORE_SHARE = 0.25
+
+
+class PlainDraws(np.random.Generator):
+    """A source of randomness that depends on the number of the attempt alone.
+
+    Numbers from a range lie in its middle at the first attempt, and farther from it at each further
+    one, up to the whole range.
+    """
+
+    def __init__(self, attempt: int = 0) -> None:
+        super().__init__(np.random.PCG64(attempt))
+        self._share = min(MORE_SHARE * attempt, 1.0)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        """Returns numbers around the middle of a range."""
+        middle = (np.asarray(low) + np.asarray(high)) / 2
+        return middle + self._share * (super().uniform(low, high, size) - middle)
+
 
 # Seconds until a grip holds: 0.42 for the command to arrive and 0.2 for the drive; a learner's
 # timing is no better.
@@ -293,3 +359,90 @@ class Skills:
         T_error = inverse(T_base_grasp) @ self.scene.gripper(arm)
         angle = angle_between(np.eye(3), T_error[:3, :3])
         return bool(np.linalg.norm(T_error[:3, 3]) > MISS[0] or angle > MISS[1])
+
+
+TaskT = TypeVar("TaskT", bound=TabletopTask)
+
+
+class ScriptedExpert(ABC, Generic[TaskT]):
+    """Follows a script; grasps, motions and pace vary from episode to episode unless it is plain.
+
+    Args:
+        paces: Range of the factor by which the phases of an episode last longer than their nominal
+            duration; the factor is drawn uniformly. None: the range of the class.
+        varied: Whether grasps, goals and pace are drawn. Otherwise the expert acts in one way at
+            its nominal pace: from a varied start it goes home first, of what is in reach it chooses
+            the grasp with the smallest turn of the gripper from home, and numbers near the middle
+            of their ranges.
+
+    Attributes:
+        task_class: Class of the task; subclasses set it.
+        from_home: Whether the arms go home first from a varied start, because the script needs a
+            long way in reach, which other joints may not have.
+        paces: Default range of the factor. Where the limits of the joints already stretch the long
+            motions of faster episodes, only a wide range varies the length of episodes.
+    """
+
+    task_class: type[TaskT]
+    from_home: ClassVar[bool] = False
+    paces: ClassVar[tuple[float, float]] = (0.8, 1.35)
+
+    def __init__(self, paces: tuple[float, float] | None = None, *, varied: bool = True) -> None:
+        self._varied = varied
+        self._paces = paces or self.paces
+        if not 0.5 <= self._paces[0] <= self._paces[1] <= 5:
+            raise ValueError(
+                f"paces is {paces}; allowed: two numbers from 0.5 to 5, the smaller one first."
+            )
+        self._embodiment = self.task_class.cell.embodiment
+        self._kinematics = InverseKinematics(self._embodiment)
+        self._plan: Iterator[Vector] = iter(())
+        self._last = self._embodiment.home.copy()
+
+    def reset(self, env: TaskEnvironment, rng: np.random.Generator) -> None:
+        """Begins an episode that `env` has just begun; `rng` makes episodes vary.
+
+        Raises:
+            ValueError: The environment runs another task.
+        """
+        if not isinstance(env.task, self.task_class):
+            raise ValueError(
+                f"This expert does {self.task_class.name!r}; the environment runs "
+                f"{env.task.name!r}."
+            )
+        cell = self.task_class.cell
+        hz = env.contract.control_hz
+        limits = {"top_speed": cell.top_speed, "top_acceleration": cell.top_acceleration}
+        motion = Motion(self._embodiment, self._kinematics, hz, start=env.start, **limits)
+        self._last = motion.q.copy()
+        pace = rng.uniform(*self._paces) if self._varied else 1.0
+        scene = Scene(env, env.task)
+        skills = Skills(scene, motion, self._kinematics, rng, pace, varied=self._varied)
+        skills.attempt(0)
+        self._plan = self._follow(env.task, skills)
+
+    def act(self, env: TaskEnvironment) -> Vector:
+        """Returns the next joint targets (J,); after the end of the script the last ones."""
+        self._last = next(self._plan, self._last)
+        return self._last
+
+    def _follow(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
+        """Follows the script; where nothing is in reach from a varied start, from home."""
+        if (self.from_home or not self._varied) and not task.starts_at_home:
+            yield from skills.go_home(*self._embodiment.arms)
+        script = self.script(task, skills)
+        try:
+            first = next(script, None)
+        except OutOfReachError:
+            if task.starts_at_home:
+                raise
+            yield from skills.go_home(*self._embodiment.arms)
+            script = self.script(task, skills)
+        else:
+            if first is not None:
+                yield first
+        yield from script
+
+    @abstractmethod
+    def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
+        """Yields joint targets (J,), one per control period; the world moves in between."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stringline.sim.looks import object_patterns as prints
 from stringline.sim.looks import patterns
 from stringline.sim.looks.patterns import Pattern
 
@@ -83,12 +82,12 @@ SEEN = Half(
         Family("bricks", patterns.tiles((0.62, 0.32, 0.24), (0.72, 0.69, 0.64), 12, shift=0.5)),
     ),
     objects=(
-        Family("plastic", prints.shaded(0.22, 1.4), (0.5, 0.5)),
-        Family("painted_wood", prints.painted_wood, (0.2, 0.3)),
-        Family("glaze", prints.glaze, (0.7, 0.8)),
-        Family("label", prints.label((0.75, 0.15, 0.2)), (0.4, 0.5)),
-        Family("woven", prints.woven),
-        Family("dots", prints.dots(5, 0.45), (0.3, 0.4)),
+        Family("plastic", patterns.shaded(0.22, 1.4), (0.5, 0.5)),
+        Family("painted_wood", patterns.painted_wood, (0.2, 0.3)),
+        Family("glaze", patterns.glaze, (0.7, 0.8)),
+        Family("label", patterns.label((0.75, 0.15, 0.2)), (0.4, 0.5)),
+        Family("woven", patterns.woven),
+        Family("dots", patterns.dots(5, 0.45), (0.3, 0.4)),
     ),
     sector=0,
 )
@@ -123,10 +122,10 @@ HELD_OUT = Half(
         Family("tiled_wall", patterns.tiles((0.80, 0.86, 0.88), (0.56, 0.60, 0.62), 16)),
     ),
     objects=(
-        Family("stone", prints.shaded(0.5, 0.9, lowest=3.0), (0.1, 0.2)),
-        Family("bands", prints.bands(5, 0.5), (0.4, 0.5)),
-        Family("squares", prints.squares(4, 0.5), (0.3, 0.3)),
-        Family("packet", prints.label((0.1, 0.45, 0.3)), (0.4, 0.5)),
+        Family("stone", patterns.shaded(0.5, 0.9, lowest=3.0), (0.1, 0.2)),
+        Family("bands", patterns.bands(5, 0.5), (0.4, 0.5)),
+        Family("squares", patterns.squares(4, 0.5), (0.3, 0.3)),
+        Family("packet", patterns.label((0.1, 0.45, 0.3)), (0.4, 0.5)),
     ),
     sector=1,
 )
@@ -136,22 +135,22 @@ TEXTURED_TABLES = (
     *(family for family in SEEN.tables if family.name != "concrete_top"),
     Family("ceramic_tiles", patterns.tiles((0.24, 0.46, 0.50), (0.86, 0.85, 0.80), 12), (0.6, 0.7)),
 )
-GLAZE = Family("glaze", prints.glaze, (0.7, 0.8))
-PLASTIC = Family("plastic", prints.shaded(0.22, 1.4), (0.5, 0.5))
-WOOD = Family("painted_wood", prints.painted_wood, (0.2, 0.3))
-PACKET = Family("label", prints.label((0.15, 0.25, 0.55)), (0.4, 0.5))
-FRUIT = Family("skin", prints.skin, (0.5, 0.6))
-WICKER = Family("woven", prints.woven)
+GLAZE = Family("glaze", patterns.glaze, (0.7, 0.8))
+PLASTIC = Family("plastic", patterns.shaded(0.22, 1.4), (0.5, 0.5))
+WOOD = Family("painted_wood", patterns.painted_wood, (0.2, 0.3))
+PACKET = Family("label", patterns.label((0.15, 0.25, 0.55)), (0.4, 0.5))
+FRUIT = Family("skin", patterns.skin, (0.5, 0.6))
+WICKER = Family("woven", patterns.woven)
 OF_OBJECT: Mapping[str, Family] = {
     **dict.fromkeys(("bowl", "mug", "plate", "cup", "ring", "bottle"), GLAZE),
     **dict.fromkeys(("apple", "pear", "ball"), FRUIT),
     **dict.fromkeys(("bin", "holder"), WICKER),
     **dict.fromkeys(("red_box", "yellow_box", "blue_box", "can", "tower", "tile"), PACKET),
     **dict.fromkeys(("glass", "rack", "pen", "tube", "frame", "hook"), PLASTIC),
-    "banana": Family("peel", prints.peel, (0.3, 0.4)),
-    "cube": Family("squares", prints.squares(3, 0.6), (0.3, 0.4)),
-    "brick": Family("clay", prints.shaded(0.4, 0.9, lowest=2.0), (0.0, 0.1)),
-    "puck": Family("dots", prints.dots(4, 0.6), (0.3, 0.4)),
+    "banana": Family("peel", patterns.peel, (0.3, 0.4)),
+    "cube": Family("squares", patterns.squares(3, 0.6), (0.3, 0.4)),
+    "brick": Family("clay", patterns.shaded(0.4, 0.9, lowest=2.0), (0.0, 0.1)),
+    "puck": Family("dots", patterns.dots(4, 0.6), (0.3, 0.4)),
 }
 """Families of objects in `textured`; every other object is of painted wood."""
 

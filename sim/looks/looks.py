@@ -17,7 +17,7 @@ from stringline.datasets.embodiments.mjcf_parts import DRAWN
 from stringline.sim.looks import look_slots as slots
 from stringline.sim.looks.families import HELD_OUT, SEEN, Choice, Family, Half, drawn, usual
 from stringline.sim.looks.patterns import Field, Pattern
-from stringline.sim.rendering.scenery import Caster, Scenery
+from stringline.sim.rendering.rendering import Caster, Scenery
 
 OPTION = "looks"
 PLAIN, TEXTURED, RANDOMISED, HELD_OUT_LOOKS = LOOKS = (

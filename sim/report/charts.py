@@ -1,16 +1,25 @@
-"""Charts and timelines as SVG for an HTML page, in the page's font and colours."""
+"""Charts and timelines as SVG for an HTML page, in the page's font and colours.
+
+There are charts of success rates, of a training (losses, probes and success over its steps), and
+those that compare policies or recipes (estimates with intervals, and learning curves). The
+learning curve of a checkpoint is read from the history of its run.
+"""
 
 import io
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from html import escape
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter, PercentFormatter
 from numpy.typing import NDArray
 
 from stringline.sim.evaluation.trace import Trace
@@ -208,3 +217,286 @@ def _line(
     keep[1:-1] = (np.diff(y[:-1]) != 0) | (np.diff(y[1:]) != 0)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x[keep], y[keep], strict=True))
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.2"/>'
+
+
+HISTORY = "history.jsonl"
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """The metrics of a training run.
+
+    Attributes:
+        losses: (step, loss).
+        probes: (step, metrics by name).
+        validations: (step, loss) of the averaged weights on held-out episodes.
+        successes: (step, success rate in simulation).
+    """
+
+    losses: tuple[tuple[int, float], ...] = ()
+    probes: tuple[tuple[int, Mapping[str, float]], ...] = ()
+    validations: tuple[tuple[int, float], ...] = ()
+    successes: tuple[tuple[int, Rate], ...] = ()
+
+
+def learning_curve(checkpoint: Path) -> LearningCurve:
+    """Reads the history in the parent folder of a checkpoint; empty if it does not exist."""
+    rows = list(_rows(checkpoint.resolve().parent / HISTORY))
+    rates = [
+        (row["step"], row["evaluation"]) for row in rows if "successes" in row.get("evaluation", ())
+    ]
+    return LearningCurve(
+        tuple((row["step"], row["loss"]) for row in rows if "loss" in row),
+        tuple((row["step"], row["probe"]) for row in rows if row.get("probe")),
+        tuple((row["step"], row["validation"]) for row in rows if "validation" in row),
+        tuple((step, Rate(int(found["successes"]), int(found["trials"]))) for step, found in rates),
+    )
+
+
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            return  # The last line may be incomplete during training or after a crash.
+
+
+MILLIMETRES = "_mm"
+BASELINES = ("_hold", "_linear")
+
+
+def training_chart(
+    losses: Sequence[tuple[int, float]],
+    probes: Sequence[tuple[int, Mapping[str, float]]] = (),
+    validations: Sequence[tuple[int, float]] = (),
+    successes: Sequence[tuple[int, Rate]] = (),
+) -> str:
+    """Returns charts of losses, probes and success over the training steps.
+
+    Args:
+        losses: (step, loss); many values are averaged in groups.
+        probes: (step, metrics by name): millimetres where the name ends in `_mm`, else shares of at
+            most 1; of errors of actions, `<name>/<action>`, those of the first and the last action.
+        validations: (step, loss on held-out episodes), drawn beside the training loss.
+        successes: (step, success rate in simulation), drawn with their intervals.
+    """
+    panels: list[Callable[[Axes], None]] = [
+        partial(_draw_losses, losses=losses, validations=validations)
+    ]
+    panels += [
+        partial(_draw_probes, probes=probes, names=names) for names in _by_unit(probes) if names
+    ]
+    panels += [partial(_draw_errors, probes=probes, name=name) for name in _groups(probes)]
+    panels += [partial(_draw_successes, successes=successes)] if successes else []
+    figure = Figure(figsize=(5.2, 0.8 + 1.5 * len(panels)))
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for each, draw in zip(axes, panels, strict=True):
+        draw(each)
+        style(each, grid="y")
+    axes[-1].set_xlabel("training step")
+    figure.tight_layout()
+    return svg(figure, "training")
+
+
+def _draw_losses(
+    axes: Axes, *, losses: Sequence[tuple[int, float]], validations: Sequence[tuple[int, float]]
+) -> None:
+    axes.plot(*grouped(losses), color=ACCENT, linewidth=1.6, label="training")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_ylabel("loss")
+    if validations:
+        axes.plot(
+            *zip(*validations, strict=True),
+            color=SECOND,
+            linewidth=1.6,
+            marker="o",
+            markersize=3.5,
+            label="validation",
+        )
+        axes.legend(frameon=False, labelcolor=TEXT, loc="upper right")
+
+
+def _by_unit(probes: Sequence[tuple[int, Mapping[str, float]]]) -> tuple[list[str], list[str]]:
+    """Returns the names of shares and of lengths."""
+    names = list(dict.fromkeys(name for _, found in probes for name in found if "/" not in name))
+    lengths = [name for name in names if name.endswith(MILLIMETRES)]
+    return [name for name in names if name not in lengths], lengths
+
+
+def _draw_probes(
+    axes: Axes, *, probes: Sequence[tuple[int, Mapping[str, float]]], names: Sequence[str]
+) -> None:
+    values = []
+    for name, colour in zip(names, (SECOND, ACCENT, TEXT), strict=False):
+        points = [(step, found[name]) for step, found in probes if name in found]
+        values += [value for _, value in points]
+        axes.plot(
+            *zip(*points, strict=True),
+            color=colour,
+            linewidth=1.6,
+            marker="o",
+            markersize=3.5,
+            label=name,
+        )
+    if names[0].endswith(MILLIMETRES):
+        axes.set_ylim(0.0, 1.05 * max(values))
+        axes.set_ylabel(", ".join(f"{name.removesuffix(MILLIMETRES)}, mm" for name in names))
+    else:
+        axes.set_ylim(max(min(0.0, *values), -1.0) - 0.03, 1.03)
+        axes.set_ylabel(", ".join(names))
+
+
+def _groups(probes: Sequence[tuple[int, Mapping[str, float]]]) -> list[str]:
+    """Returns the errors of actions, without those of the baselines."""
+    groups = dict.fromkeys(
+        name.partition("/")[0] for _, found in probes for name in found if "/" in name
+    )
+    return [name for name in groups if not name.endswith(BASELINES)]
+
+
+def _draw_errors(
+    axes: Axes, *, probes: Sequence[tuple[int, Mapping[str, float]]], name: str
+) -> None:
+    """Draws the errors of the first and the last action, and the baselines at the first."""
+    for entry, colour in (("1", ACCENT), ("last", SECOND)):
+        key = f"{name}/{entry}"
+        points = [(step, found[key]) for step, found in probes if key in found]
+        if points:
+            label = "first action" if entry == "1" else "last action"
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, label=label)
+    for baseline, dashes in zip(BASELINES, ("--", ":"), strict=True):
+        value = probes[-1][1].get(f"{name}{baseline}/1")
+        if value is not None:
+            axes.axhline(value, color=TEXT, linestyle=dashes, label=f"first, {baseline[1:]}")
+    axes.set_ylim(bottom=0.0)
+    axes.set_ylabel(name.replace("_", ", "))
+    axes.legend(frameon=False, labelcolor=TEXT, loc="upper right", fontsize="small")
+
+
+def _draw_successes(axes: Axes, *, successes: Sequence[tuple[int, Rate]]) -> None:
+    steps = [step for step, _ in successes]
+    rates = [rate for _, rate in successes]
+    values = np.array([rate.successes / max(rate.trials, 1) for rate in rates])
+    reach = reach_of(values, rates)
+    axes.errorbar(
+        steps,
+        values,
+        yerr=reach,
+        color=ACCENT,
+        ecolor=TEXT,
+        capsize=3,
+        marker="o",
+        markersize=3.5,
+    )
+    axes.set_ylim(-0.03, 1.03)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.set_ylabel("success")
+
+
+COLOURS = (ACCENT, SECOND, GOOD, BAD, TEXT)
+LINE_STYLES = ("-", "--", ":")
+
+
+@dataclass(frozen=True)
+class EstimateRow:
+    """A row of a chart of estimates: a value with its interval, and the points behind it.
+
+    Attributes:
+        label: Text on the left.
+        value: A rate, or a difference of rates.
+        low: Lower end of the interval; equal to the value if there is no interval.
+        high: Upper end of the interval.
+        points: Rates of single trainings.
+    """
+
+    label: str
+    value: float
+    low: float
+    high: float
+    points: tuple[float, ...] = ()
+
+
+def estimates_chart(rows: Sequence[EstimateRow], name: str, *, differences: bool = False) -> str:
+    """Returns a chart with a row for each estimate, from top to bottom.
+
+    `name` makes the identifiers of the SVG unique on its page. Rates are drawn from 0 to 100 %,
+    differences around a line at 0.
+    """
+    height = 0.6 + 0.36 * len(rows)
+    figure = Figure(figsize=(8.6, height))
+    axes = figure.add_axes((0.34, 0.45 / height, 0.62, 1 - 0.55 / height))
+    for place, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True):
+        axes.plot([row.low, row.high], [place, place], color=ACCENT, linewidth=2.2)
+        axes.plot([row.value], [place], "o", color=ACCENT, markersize=7)
+        axes.plot(
+            row.points, [place] * len(row.points), "o", color=TEXT, markersize=3.5, fillstyle="none"
+        )
+    labels = [row.label.replace("_", " ").replace("$", r"\$") for row in rows]
+    axes.set_yticks(range(len(rows) - 1, -1, -1), labels)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    if differences:
+        axes.axvline(0, color=TEXT, linewidth=1)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:+.0f}"))
+        axes.set_xlabel("difference, percentage points")
+    else:
+        axes.set_xlim(-0.01, 1.01)
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    style(axes, grid="x")
+    figure.set_size_inches(8.6, height + 0.2 * differences)
+    return svg(figure, name)
+
+
+def curves_chart(curves: Mapping[str, Sequence[LearningCurve]]) -> str:
+    """Returns a chart of the losses of all trainings, a colour for each recipe.
+
+    Below are the losses on held-out episodes and the success in simulation, if any training has
+    them. Recipes without a curve are omitted; without any curve the chart is empty.
+    """
+    shown = {name: [c for c in found if c.losses] for name, found in curves.items()}
+    shown = {name: found for name, found in shown.items() if found}
+    if not shown:
+        return ""
+    everything = [curve for found in shown.values() for curve in found]
+    panels = ["loss"]
+    panels += ["validation"] if any(curve.validations for curve in everything) else []
+    panels += ["success"] if any(curve.successes for curve in everything) else []
+    figure = Figure(figsize=(7.2, 1 + 1.9 * len(panels)))
+    axes = dict(
+        zip(panels, figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0], strict=True)
+    )
+    for number, (name, found) in enumerate(shown.items()):
+        for index, curve in enumerate(found):
+            _draw(axes, curve, number, name.replace("$", r"\$") if index == 0 else None)
+    for panel, each in axes.items():
+        _label(each, panel)
+        style(each, grid="y")
+    axes["loss"].legend(frameon=False, labelcolor=TEXT, loc="upper right")
+    axes[panels[-1]].set_xlabel("training step")
+    figure.tight_layout()
+    return svg(figure, "curves")
+
+
+def _draw(axes: Mapping[str, Axes], curve: LearningCurve, number: int, label: str | None) -> None:
+    colour = COLOURS[number % len(COLOURS)]
+    line = LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)]
+    successes = [(step, rate.value) for step, rate in curve.successes]
+    axes["loss"].plot(
+        *grouped(curve.losses), color=colour, linestyle=line, linewidth=1.2, label=label
+    )
+    for panel, points in (("validation", curve.validations), ("success", successes)):
+        if panel in axes and points:
+            steps, values = zip(*points, strict=True)
+            axes[panel].plot(
+                steps, values, color=colour, linestyle=line, marker="o", markersize=3, linewidth=1.2
+            )
+
+
+def _label(axes: Axes, panel: str) -> None:
+    axes.set_ylabel(panel)
+    if panel == "success":
+        axes.set_ylim(-0.03, 1.03)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+        return
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -8,15 +8,21 @@ from typing import Any
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
 from stringline.policies.chunks.chunk import Policy
 from stringline.sim.evaluation.checkpoint_evaluation import EvaluationSettings
-from stringline.sim.evaluation.entry_outcomes import EntryOutcome, SuiteStatistics
 from stringline.sim.evaluation.results import EpisodeResult, Summary
+from stringline.sim.evaluation.suite_run import EntryOutcome, SuiteStatistics
 from stringline.sim.evaluation.trace import read_first_observation, trace_of_video
+from stringline.sim.report.charts import LearningCurve, learning_curve
 from stringline.sim.report.film import with_films
-from stringline.sim.report.learning_curve import LearningCurve, learning_curve
-from stringline.sim.report.report import Clip, Report, choose_clips
-from stringline.sim.report.rerun_command import RerunCommand, eval_line
+from stringline.sim.report.report import (
+    Clip,
+    Report,
+    RerunCommand,
+    choose_clips,
+    eval_line,
+    package_versions,
+    system_info,
+)
 from stringline.sim.report.scene_cloud import scene_cloud
-from stringline.sim.report.system_info import package_versions, system_info
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings

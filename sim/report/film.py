@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.segments import segments
+from stringline.sim.environment.world_cameras import segments
 from stringline.sim.evaluation.trace import Motion, read_motion, trace_of_video
 from stringline.sim.rendering.film_renderer import FilmRenderer, View
 from stringline.sim.report.report import Clip

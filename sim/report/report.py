@@ -1,21 +1,78 @@
-"""The report of a run: one self-contained HTML file with videos and charts."""
+"""The report of a run: one self-contained HTML file with videos and charts.
+
+It has command lines that repeat an evaluation or one of its episodes, and hardware and package
+versions of the measurement, without the name of the machine.
+"""
 
 import base64
 import logging
+import os
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from stringline.datasets.command.command_line import command_line
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.templates import template_environment
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.trace import read_trace, trace_of_video
 from stringline.sim.report.charts import reached_text, timeline
-from stringline.sim.report.rerun_command import RerunCommand
 from stringline.sim.report.scene_cloud import SceneCloud
 from stringline.sim.rollout.video import poster
 from stringline.sim.statistics.intervals import Rate
+from stringline.sim.worlds.task_settings import TaskSettings
+
+
+@dataclass(frozen=True)
+class RerunCommand:
+    """The command lines of an evaluation on a single task.
+
+    Attributes:
+        checkpoint: The checkpoint, as the user named it.
+        execute_steps: Control periods between two plans; None: whole chunks.
+        output: Folder of the evaluation; repeated episodes get folders in it.
+        overrides: Overrides of execution and robot; empty for the defaults.
+    """
+
+    checkpoint: str
+    task: TaskSettings
+    execute_steps: int | None
+    output: Path
+    overrides: Mapping[str, object] = field(default_factory=dict)
+
+    def command(self, seed: int) -> str:
+        """Returns a shell command that repeats one episode in a folder of its own."""
+        return self._line(1, seed, self.output / "replays" / str(seed))
+
+    def whole(self, seeds: int, first_seed: int) -> str:
+        """Returns a shell command that repeats or continues the evaluation in its folder."""
+        return self._line(seeds, first_seed, self.output)
+
+    def _line(self, seeds: int, first_seed: int, output: Path) -> str:
+        # Defaults may change, so the line has all settings on which the outcome depends.
+        options = {f"++task.options.{name}": value for name, value in self.task.options.items()}
+        values = {
+            "checkpoint": self.checkpoint,
+            "task": self.task.name,
+            "task.time_limit_s": self.task.time_limit_s,
+            "task.frame_hz": self.task.frame_hz,
+            **options,
+            "execute_steps": self.execute_steps,
+            **self.overrides,
+            "seeds": seeds,
+            "first_seed": first_seed,
+            "output": str(output),
+        }
+        return eval_line(values)
+
+
+def eval_line(settings: Mapping[str, object]) -> str:
+    """Returns a shell command of `stringline-eval` with settings in their order."""
+    return command_line("stringline-eval", settings)
+
 
 logger = logging.getLogger(__name__)
 
@@ -202,8 +259,7 @@ def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> byte
 
 def _charts(report: Report, stages: Mapping[str, Mapping[str, Rate]]) -> dict[str, str]:
     # matplotlib takes half a second, so it is not imported at the start of every command.
-    from stringline.sim.report.charts import rates_chart
-    from stringline.sim.report.training_chart import training_chart
+    from stringline.sim.report.charts import rates_chart, training_chart
 
     rates = rates_chart(report.rates, stages) if report.rates else ""
     losses = (
@@ -247,3 +303,37 @@ def _with_poster(path: Path) -> tuple[str, str]:
     """Returns a video and its poster in base64."""
     video, image = (base64.b64encode(data).decode() for data in (path.read_bytes(), poster(path)))
     return video, image
+
+
+PACKAGES = ("stringline", "numpy", "torch", "mujoco", "dm-control", "diffusers", "zarr")
+
+
+def system_info() -> str:
+    """Returns processor, cores, memory and system: `Xeon ..., 2 cores, 16 GiB, Linux x86_64`."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{_processor()}, {cores} core{'s' if cores > 1 else ''}, {memory:.0f} GiB, "
+        f"{platform.system()} {platform.machine()}"
+    )
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    for line in information.read_text().splitlines() if information.exists() else []:
+        if line.startswith("model name"):
+            return " ".join(line.partition(":")[2].split())
+    return platform.processor() or "unknown processor"
+
+
+def package_versions() -> dict[str, str]:
+    """Returns the versions of Python and of the installed packages that affect results."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

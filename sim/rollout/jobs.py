@@ -2,23 +2,93 @@
 
 The process of a command ends with the process that started it, also when that is killed: SIGTERM
 lets a training save its state. A job can be repeated; it skips the commands that have ended.
+A `SharedFolder` checks that the processes of several machines see the same folder. The `Speed` of
+work on this machine is a start, and a time for each unit.
 """
 
+import fcntl
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import threading
+import time
+import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TypeVar
+from statistics import median
+from typing import Protocol, Self, TypeVar
 
 from stringline.datasets.files.atomic import write_file
-from stringline.sim.rollout.shared_folder import SharedFolder
+
+PATIENCE_S = 10.0  # A network file system may show a new file with some delay.
+_PREFIX = ".shared-"
+
+
+@dataclass(frozen=True)
+class SharedFolder:
+    """A folder, by its absolute path, that contains a marker file with a unique name."""
+
+    path: Path
+    marker: str
+    patience_s: float
+
+    def check(self) -> None:
+        """Raises a ValueError if this machine does not see the marker within `patience_s`."""
+        end = time.monotonic() + self.patience_s
+        while not (self.path / self.marker).exists():
+            if time.monotonic() > end:
+                raise ValueError(
+                    f"The machine {platform.node()!r} does not see the folder {self.path} of the "
+                    f"starting machine. Choose a folder that all machines share under the same "
+                    f"path."
+                )
+            time.sleep(0.2)
+
+
+@contextmanager
+def shared(
+    path: Path, patience_s: float = PATIENCE_S, *, alone: bool = False
+) -> Iterator[SharedFolder]:
+    """Puts a marker file into a folder for the time of a `with` block.
+
+    Args:
+        path: The folder.
+        patience_s: Time in which other machines must see the marker, seconds.
+        alone: Whether markers of other processes are refused.
+
+    Raises:
+        ValueError: There is one, and `alone` is true.
+    """
+    _remove_abandoned_markers(path)
+    marker = path / f"{_PREFIX}{uuid.uuid4().hex}"
+    with marker.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            # Not before: of two processes that begin at once, at least one must see the other.
+            if alone and len(list(path.glob(f"{_PREFIX}*"))) > 1:
+                raise ValueError(
+                    f"Another process writes to {path}. Wait until it ends, or choose another "
+                    "folder."
+                )
+            yield SharedFolder(path, marker.name, patience_s)
+        finally:
+            marker.unlink(missing_ok=True)
+
+
+def _remove_abandoned_markers(path: Path) -> None:
+    """Removes the markers of killed processes, which no process has locked."""
+    for marker in path.glob(f"{_PREFIX}*"):
+        with suppress(FileNotFoundError, BlockingIOError), marker.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            marker.unlink()
+
 
 FINISHED = "finished.json"
 LOG = "log.txt"
@@ -198,3 +268,36 @@ def run_submitted(
             running[submit(job)] = job
         for handle, failure in wait(list(running)):
             yield running.pop(handle), failure
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The duration of work: `start_s + each_s * count`, seconds."""
+
+    start_s: float
+    each_s: float
+
+    @classmethod
+    def of_training(cls, total_s: float, ends: Sequence[float]) -> Self:
+        """Returns the speed of a training, given its duration and the time at each step's end."""
+        each_s = median(after - before for before, after in pairwise(ends))
+        return cls(max(total_s - len(ends) * each_s, 0.0), each_s)
+
+
+def measure(work: Callable[[int], object], done: Callable[[], int], few: int) -> Speed:
+    """Measures work by its first units, which remain done.
+
+    Args:
+        work: Continues the work up to a number of units.
+        done: Returns the number of finished units.
+        few: Units of the first of two calls of `work`; the second has twice as many.
+    """
+    seconds = []
+    for units in (few, 2 * few):
+        target = done() + units
+        started = time.monotonic()
+        work(target)
+        seconds.append(time.monotonic() - started)
+    # Both calls contain the start. On a busy machine their difference may be too small.
+    each = max((seconds[1] - seconds[0]) / few, seconds[1] / (4 * few))
+    return Speed(max(seconds[1] - 2 * few * each, 0.0), each)

@@ -24,8 +24,9 @@ from typing import Any
 
 import stringline
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE
-from stringline.sim.rollout.jobs import Job, run_beside, run_submitted
-from stringline.sim.rollout.messages import (
+from stringline.sim.rollout.jobs import Job, run_beside, run_submitted, shared
+from stringline.sim.rollout.workers import (
+    MOST_FAILED_STARTS,
     Command,
     MakeWorld,
     Message,
@@ -33,10 +34,8 @@ from stringline.sim.rollout.messages import (
     WorkerFailed,
     WorkerLost,
     WorkerReady,
+    WorldHost,
 )
-from stringline.sim.rollout.shared_folder import shared
-from stringline.sim.rollout.workers import MOST_FAILED_STARTS
-from stringline.sim.rollout.world_host import WorldHost
 
 LOOPBACK = "127.0.0.1"
 # Named for another purpose, but 0 makes Ray use loopback as its address, on Linux too.

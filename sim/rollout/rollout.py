@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.chunks.chunk_timing import periods_covered
+from stringline.policies.chunks.chunk import ActionChunk, periods_covered
 from stringline.sim.rollout.video import Video
 from stringline.sim.rollout.world_interface import HasBodyPositions, HasDraws, Simulation
 

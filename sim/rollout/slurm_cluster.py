@@ -10,7 +10,7 @@ from typing import Any
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, WHOLE, unknown_name
 from stringline.sim.rollout.cluster import WorkerPool
 from stringline.sim.rollout.jobs import Job, run_submitted
-from stringline.sim.rollout.messages import MakeWorld
+from stringline.sim.rollout.workers import MakeWorld
 
 PLACES = ("slurm", "local")
 _POLL_S = 0.5  # submitit itself asks Slurm less often.

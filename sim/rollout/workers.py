@@ -1,31 +1,228 @@
-"""Worker processes of this machine: each holds one simulated world.
+"""Worker processes that hold one simulated world each, and their messages to the main process.
 
 A worker requests plans through a pipe. It imports neither torch nor the policy, so it starts fast
-and stays small; see `start_child`. A worker that dies is replaced.
+and stays small; see `start_child`. It ends with the process that started it, also when that is
+killed. A worker that dies is replaced. `WorldHost` is the part of a worker that holds the world:
+one message for each command.
 """
 
 import os
 import pickle
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Protocol, Self
 
-from stringline.sim.rollout.child_process import end_with_parent, start_child
-from stringline.sim.rollout.messages import (
-    Command,
-    MakeWorld,
-    Message,
-    RemoteTracebackError,
-    WorkerFailed,
-    WorkerLost,
-    WorkerReady,
-)
-from stringline.sim.rollout.world_host import WorldHost
+from stringline.datasets.contract.contract import Array, Contract
+from stringline.policies.chunks.chunk import ActionChunk
+from stringline.sim.rollout.rollout import Answer, DelayedChunk, Episode, Rollout, run_episode
+from stringline.sim.rollout.video import Video
+from stringline.sim.rollout.world_interface import Simulation
+
+MakeWorld = Callable[[], Simulation]
+
+
+@dataclass(frozen=True)
+class EpisodeJob:
+    """An episode to run, with the arguments of `run_episode`."""
+
+    seed: int
+    execute_steps: int | None
+    options: Mapping[str, Any]
+    video: bool = False
+
+
+class WorldTask(Protocol):
+    """Work on a world that needs no plans; the object and its result are pickled."""
+
+    def run(self, world: Simulation) -> object:
+        """Does the work."""
+
+
+@dataclass(frozen=True)
+class WorkerReady:
+    """A worker has built its world."""
+
+    contract: Contract
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """A worker waits for the plan for an observation."""
+
+    observation: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class EpisodeEnd:
+    """An episode has ended.
+
+    The video is the content of an MP4 file, because the machines of a cluster may have no common
+    disk.
+    """
+
+    rollout: Rollout
+    video: bytes | None = None
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A `WorldTask` has ended."""
+
+    result: object
+
+
+@dataclass(frozen=True)
+class WorkerFailed:
+    """A worker met an error and cannot continue."""
+
+    error: Exception
+    trace: str
+
+
+@dataclass(frozen=True)
+class WorkerLost:
+    """A worker has died during its work; `reason` is a sentence. Another worker replaces it."""
+
+    reason: str
+
+
+Command = EpisodeJob | WorldTask | ActionChunk | DelayedChunk
+Message = WorkerReady | PlanRequest | EpisodeEnd | TaskResult | WorkerFailed | WorkerLost
+
+
+class RemoteTracebackError(Exception):
+    """The traceback of an error in a worker, as text; the cause of the error in this process."""
+
+
+class WorldHost:
+    """Holds one world.
+
+    All calls must come from one thread, because a graphics context belongs to one thread.
+    """
+
+    def __init__(self, make: MakeWorld) -> None:
+        self._make = make
+        self._world: Simulation | None = None
+        self._episode: Episode | None = None
+        self._video: Video | None = None
+
+    def open(self) -> Message:
+        """Builds the world and returns `WorkerReady` or `WorkerFailed`."""
+        try:
+            self._world = self._make()
+            return WorkerReady(self._world.contract, tuple(self._world.task.stages))
+        except Exception as error:
+            return WorkerFailed(error, traceback.format_exc())
+
+    def handle(self, command: Command) -> Message:
+        """Handles a job, a task, or the plan for the last request, and returns the next message.
+
+        That is `PlanRequest` or `EpisodeEnd` for a job, `TaskResult` for a task, or `WorkerFailed`.
+        """
+        assert self._world is not None
+        try:
+            if isinstance(command, (ActionChunk, DelayedChunk)):
+                assert self._episode is not None
+                return self._continue(self._episode, command)
+            if isinstance(command, EpisodeJob):
+                return self._begin(command, self._world)
+            return TaskResult(command.run(self._world))
+        except Exception as error:
+            return WorkerFailed(error, traceback.format_exc())
+
+    def close(self) -> None:
+        """Closes the world."""
+        if self._world is not None:
+            self._world.close()
+
+    def _begin(self, job: EpisodeJob, world: Simulation) -> Message:
+        self._video = Video() if job.video else None
+        self._episode = run_episode(
+            world, job.seed, execute_steps=job.execute_steps, options=job.options, video=self._video
+        )
+        return PlanRequest(next(self._episode))
+
+    def _continue(self, episode: Episode, answer: Answer) -> Message:
+        try:
+            return PlanRequest(episode.send(answer))
+        except StopIteration as end:
+            video = None if self._video is None else _mp4(self._video)
+            self._episode = self._video = None
+            return EpisodeEnd(end.value, video)
+
+
+def _mp4(video: Video) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "video.mp4"
+        video.write(path)
+        return path.read_bytes()
+
+
+def start_child(
+    function: str,
+    descriptors: Sequence[int] = (),
+    *,
+    stdin: IO[bytes] | int | None = None,
+    output: IO[bytes] | None = None,
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Starts a fresh interpreter that calls a function, which calls `end_with_parent` first.
+
+    It imports the module of the function only. multiprocessing's `spawn` would import the program
+    that started it as well, torch included, and graphics contexts and threads do not survive a
+    fork.
+
+    Args:
+        function: Module and name, such as `stringline.sim.rollout.workers:serve`. Its arguments are
+            the descriptors and the lifeline.
+        descriptors: File descriptors that the process inherits.
+        stdin: Standard input; None: that of this process.
+        output: File of both outputs; None: those of this process.
+
+    Returns:
+        The process, and the other end of its lifeline; closing it ends the process at once.
+    """
+    module, name = function.split(":")
+    lifeline, own_end = os.pipe()
+    passed = [*descriptors, lifeline]
+    code = f"from {module} import {name}; {name}({', '.join(map(str, passed))})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        pass_fds=passed,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=stdin,
+        stdout=output,
+        stderr=output,
+    )
+    os.close(lifeline)
+    return process, own_end
+
+
+def end_with_parent(lifeline: int) -> None:
+    """Lets this process end when its parent has ended or closes its end of the lifeline.
+
+    Ctrl-C reaches the whole process group, but the parent decides how to end, so it is ignored.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_wait_and_exit, args=[lifeline], daemon=True).start()
+
+
+def _wait_and_exit(lifeline: int) -> None:
+    # Otherwise an episode of a killed parent would be stored again by the process that continues.
+    os.read(lifeline, 1)
+    os._exit(1)
+
 
 MOST_FAILED_STARTS = 3
 

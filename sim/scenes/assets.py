@@ -1,24 +1,161 @@
-"""Assets: what stands in rooms, and the sketch by which the forms of a class are drawn."""
+"""Assets: what stands in rooms, their solids and colours, and the sketch that draws their forms.
 
+The frame of an asset: x right, y back, z up, metres; it stands on z = 0 and faces -y.
+"""
+
+import colorsys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from stringline.sim.scenes.palette import FABRIC, METAL, WOODEN, draw_colour
-from stringline.sim.scenes.solids import (
-    Colour,
-    Form,
-    Mesh,
-    Solid,
-    Vectors,
-    along,
-    revolved,
-    turned,
-)
+from stringline.sim.looks import families, patterns
+from stringline.sim.looks.families import Family
+
+Vectors = NDArray[np.float64]
+Colour = tuple[float, float, float]
+Form = Literal["box", "cylinder", "ellipsoid", "mesh"]
+
+SIDES = 16  # Corners of a solid of revolution.
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """A triangle mesh.
+
+    Attributes:
+        vertices: (V, 3) in metres.
+        faces: (F, 3) indices of vertices, counterclockwise seen from outside.
+        places: (V, 2) texture coordinates of the vertices; None without texture.
+        image: (H, W, 3) uint8 texture; None without.
+    """
+
+    vertices: Vectors
+    faces: NDArray[np.int32]
+    places: Vectors | None = None
+    image: NDArray[np.uint8] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Solid:
+    """A solid of one colour.
+
+    Attributes:
+        form: A cylinder has its axis along z.
+        half: (3,) half lengths along its axes; of a mesh, a scale of its vertices.
+        centre: (3,) in the frame of the asset.
+        rotation: (3, 3); its columns are the axes of the solid.
+        colour: Red, green and blue, 0 to 1.
+        texture: Name of a pattern that multiplies the colour; "" for none.
+        mesh: The mesh, if the form is one.
+        swings: Whether it moves with the hinge of the asset.
+    """
+
+    form: Form
+    half: Vectors
+    centre: Vectors
+    rotation: Vectors
+    colour: Colour
+    texture: str = ""
+    mesh: Mesh | None = None
+    swings: bool = False
+
+    def extent(self) -> tuple[Vectors, Vectors]:
+        """Returns the lowest and the highest coordinates (3,) in the frame of the asset."""
+        if self.mesh is not None:
+            points = self.centre + (self.mesh.vertices * self.half) @ self.rotation.T
+            return points.min(0), points.max(0)
+        spread = self.rotation * self.half
+        if self.form == "box":
+            reach = np.abs(spread).sum(1)
+        elif self.form == "ellipsoid":
+            reach = np.linalg.norm(spread, axis=1)
+        else:
+            reach = np.linalg.norm(spread[:, :2], axis=1) + np.abs(spread[:, 2])
+        return self.centre - reach, self.centre + reach
+
+
+def revolved(profile: Vectors) -> Mesh:
+    """Returns the solid of revolution about z of a closed profile (P, 2) of radii and heights.
+
+    The profile runs from its lowest point on the outside up, and on the inside down; its first and
+    last points lie on the axis.
+    """
+    angle = np.arange(SIDES) * (2 * np.pi / SIDES)
+    radius = np.repeat(profile[:, 0], SIDES)
+    turns = np.tile(angle, len(profile))
+    heights = np.repeat(profile[:, 1], SIDES)
+    vertices = np.stack([radius * np.cos(turns), radius * np.sin(turns), heights], axis=1)
+    ring = np.arange(SIDES)
+    after = (ring + 1) % SIDES
+    faces = []
+    for low in range(len(profile) - 1):
+        a = low * SIDES + ring
+        b = low * SIDES + after
+        c = b + SIDES
+        d = a + SIDES
+        if profile[low, 0] > 0:
+            faces.append(np.stack([a, b, c], axis=1))
+        if profile[low + 1, 0] > 0:
+            faces.append(np.stack([a, c, d], axis=1))
+    return Mesh(vertices, np.concatenate(faces).astype(np.int32))
+
+
+def turned(yaw: float) -> Vectors:
+    """Returns the rotation (3, 3) by an angle about z, rad."""
+    cos = np.cos(yaw)
+    sin = np.sin(yaw)
+    return np.array([[cos, -sin, 0.0], [sin, cos, 0.0], [0.0, 0.0, 1.0]])
+
+
+def along(direction: Vectors) -> Vectors:
+    """Returns a rotation (3, 3) whose third column is along a direction (3,)."""
+    third = direction / np.linalg.norm(direction)
+    other = np.eye(3)[int(np.argmin(np.abs(third)))]
+    first = np.cross(other, third)
+    first /= np.linalg.norm(first)
+    return np.stack([first, np.cross(third, first), third], axis=1)
+
+
+WOODEN = "wooden"
+METAL = "grey"
+_Ranges = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
+# Ranges of hue, saturation and value, far enough from each other for the names to hold.
+COLOURS: Mapping[str, _Ranges] = {
+    "red": ((-0.02, 0.015), (0.75, 0.95), (0.6, 0.85)),
+    "orange": ((0.06, 0.085), (0.8, 1.0), (0.85, 1.0)),
+    "yellow": ((0.13, 0.16), (0.75, 0.95), (0.85, 1.0)),
+    "green": ((0.28, 0.4), (0.5, 0.9), (0.35, 0.65)),
+    "blue": ((0.57, 0.64), (0.6, 0.95), (0.45, 0.85)),
+    "purple": ((0.74, 0.8), (0.45, 0.8), (0.4, 0.7)),
+    "pink": ((0.9, 0.95), (0.3, 0.5), (0.85, 1.0)),
+    "brown": ((0.04, 0.08), (0.5, 0.75), (0.25, 0.42)),
+    "white": ((0.0, 1.0), (0.0, 0.05), (0.9, 1.0)),
+    "grey": ((0.0, 1.0), (0.0, 0.05), (0.4, 0.6)),
+    "black": ((0.0, 1.0), (0.0, 0.1), (0.06, 0.14)),
+    WOODEN: ((0.07, 0.1), (0.45, 0.65), (0.5, 0.85)),
+}
+BRIGHT = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white")
+FABRIC = (*BRIGHT, "grey", "brown", "black")
+TEXTURES: Mapping[str, Family] = {
+    "wood": families.WOOD,
+    "wicker": families.WICKER,
+    "glaze": families.GLAZE,
+    "plastic": families.PLASTIC,
+    "skin": families.FRUIT,
+    "cloth": Family("cloth", patterns.shaded(0.3, 0.5, lowest=3.0), (0.0, 0.1)),
+}
+
+
+def draw_colour(rng: np.random.Generator, names: Sequence[str]) -> tuple[str, Colour]:
+    """Draws one of some named colours; returns its name and red, green and blue, 0 to 1."""
+    name = names[int(rng.integers(len(names)))]
+    hue, saturation, value = (rng.uniform(*limits) for limits in COLOURS[name])
+    return name, colorsys.hsv_to_rgb(hue % 1.0, saturation, value)
+
 
 Stand = Literal["floor", "top", "wall", "opening"]
 SCALES = (0.8, 1.25)  # Of sizes within a class.

@@ -1,25 +1,119 @@
 """Assets of furniture catalogues (`.sh3f`) and of folders of GLB and OBJ files, read by trimesh.
 
 A catalogue is a zip archive with `PluginFurnitureCatalog.properties`, which lists names, models and
-sizes in centimetres (Sweet Home 3D). Converted meshes are kept in a cache.
+sizes in centimetres (Sweet Home 3D). Converted meshes are kept in a cache. Rooms choose between
+these assets and parametric ones.
 """
 
 import hashlib
 import io
+import math
+import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from stringline.sim.scenes.assets import Asset, Stand, Top, tight
-from stringline.sim.scenes.catalogue_index import INDEX, Entry, Piece, entries_of_index
-from stringline.sim.scenes.solids import Mesh, Solid, Vectors
+from stringline.datasets.contract.argument_checks import Range
+from stringline.sim.scenes.asset_classes import CLASSES, usual_length
+from stringline.sim.scenes.assets import Asset, Mesh, Solid, Stand, Top, Vectors, tight
+from stringline.sim.scenes.rooms import seeded_asset
+
+INDEX = "PluginFurnitureCatalog.properties"
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One entry of a catalogue or folder.
+
+    Attributes:
+        identity: File and entry.
+        name: Its name in lower case.
+        model: Path of the mesh, in the archive or on the disk.
+        size_m: Width, depth and height; None takes those of the mesh, which is in metres then.
+        rotation: (3, 3) row by row, to be applied to the mesh first.
+        elevation_m: Height above the floor at which it hangs.
+        top_m: Height on which things can be put; None for nowhere.
+        opening: Whether it is a door or a window.
+        licence: Licence that the catalogue states; "" for none.
+    """
+
+    identity: str
+    name: str
+    model: str
+    size_m: tuple[float, float, float] | None = None
+    rotation: tuple[float, ...] = (1, 0, 0, 0, 1, 0, 0, 0, 1)
+    elevation_m: float = 0.0
+    top_m: float | None = None
+    opening: bool = False
+    licence: str = ""
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Returns keys and values of a Java properties file, with escapes and continued lines."""
+    joined = re.sub(r"\\\r?\n\s*", "", text)
+    found = {}
+    for line in joined.splitlines():
+        key, equals, value = line.strip().partition("=")
+        if equals and key[:1] not in ("#", "!"):
+            plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value.strip())
+            found[key.strip()] = re.sub(r"\\(.)", r"\1", plain)
+    return found
+
+
+Entry = tuple[str, Callable[[], Piece]]
+"""A name, and what reads the piece; that raises a ValueError if its fields are wrong."""
+
+
+def entries_of_index(text: str, source: str) -> Iterator[Entry]:
+    """Yields the entries of `PluginFurnitureCatalog.properties`."""
+    values = parse_properties(text)
+    numbers = sorted(int(key[5:]) for key in values if re.fullmatch(r"name#\d+", key))
+    for number in numbers:
+        end = f"#{number}"
+        fields = {key[: -len(end)]: value for key, value in values.items() if key.endswith(end)}
+        yield fields["name"].lower(), partial(_piece, fields, f"{source}/{number}")
+
+
+def _piece(fields: Mapping[str, str], identity: str) -> Piece:
+    width, depth, height = (_number(fields, key) for key in ("width", "depth", "height"))
+    top = _number(fields, "dropOnTopElevation", str(height))
+    turn = fields.get("modelRotation", "").split()
+    if turn and len(turn) != 9:
+        raise ValueError(f"modelRotation has {len(turn)} numbers; allowed: 9.")
+    rotation = tuple(_number({"modelRotation": part}, "modelRotation") for part in turn)
+    return Piece(
+        identity=identity,
+        name=fields["name"].lower(),
+        model=fields.get("model", "").lstrip("/"),
+        size_m=(width / 100, depth / 100, height / 100),
+        rotation=rotation or Piece.rotation,
+        elevation_m=_number(fields, "elevation", "0") / 100,
+        top_m=None if top < 0 else top / 100,
+        opening=fields.get("doorOrWindow", "false") == "true",
+        licence=fields.get("license", ""),
+    )
+
+
+def _number(fields: Mapping[str, str], key: str, default: str = "") -> float:
+    """Returns a finite number of an entry."""
+    text = fields.get(key, default)
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise ValueError(f"{key} is {text!r}; allowed: a number.")
+    return found
+
 
 MOST_FACES = 150_000
 MOST_PIXELS = 128  # Rows and columns of textures; larger ones are thinned out.
@@ -224,3 +318,61 @@ def _asset(piece: Piece, solids: Sequence[Solid]) -> Asset:
         tops = (Top(0.0, 0.0, min(piece.top_m, float(high[2])), float(half[0]), float(half[1])),)
     noun = head_noun(piece.name)
     return Asset(piece.identity, piece.name, noun, "", stand, tuple(solids), low, high, tops)
+
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "stringline" / "furniture"
+MOST_ROOM_FACES = (
+    15_000  # Of pieces in rooms; others would take longer than all the rest of an image.
+)
+LENGTHS = (0.6, 1.6)  # Of a piece against the usual one of the class that it replaces.
+SHARES = Range(least=0, most=1)
+
+
+@dataclass(frozen=True)
+class FurnitureChoice:
+    """Draws assets of classes, some of them from catalogues; the files are read at the first draw.
+
+    A piece can replace an asset of a class if the head nouns of both are the same and the sizes are
+    similar.
+
+    Attributes:
+        paths: Catalogues and folders; see `load_assets`.
+        share: Share of assets from them, for classes of which they have pieces.
+    """
+
+    paths: tuple[str, ...]
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        SHARES.check(furniture_share=self.share)
+
+    @cached_property
+    def pieces(self) -> dict[str, list[Asset]]:
+        """The usable pieces by class."""
+        found = [
+            asset
+            for path in self.paths
+            for asset in load_assets(path, CACHE.expanduser()).assets
+            if asset.stand != "opening" and _faces(asset) <= MOST_ROOM_FACES
+        ]
+        by_noun = defaultdict(list)
+        for asset in found:
+            by_noun[asset.noun].append(asset)
+        return {name: _similar(name, by_noun[name.split()[-1]]) for name in CLASSES}
+
+    def __call__(self, name: str, rng: np.random.Generator) -> Asset:
+        """Draws an asset of a class."""
+        pieces = self.pieces[name] if self.paths else []
+        if pieces and rng.uniform() < self.share:
+            return pieces[int(rng.integers(len(pieces)))]
+        return seeded_asset(name, rng)
+
+
+def _faces(asset: Asset) -> int:
+    return sum(len(one.mesh.faces) for one in asset.solids if one.mesh is not None)
+
+
+def _similar(name: str, assets: list[Asset]) -> list[Asset]:
+    usual = usual_length(name)
+    low, high = LENGTHS
+    return [one for one in assets if low < np.linalg.norm(one.size) / usual < high]

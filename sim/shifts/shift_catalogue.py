@@ -11,17 +11,22 @@ from numpy.typing import NDArray
 from stringline.datasets.embodiments.transforms import Matrix
 from stringline.sim.looks.looks import Looks, Scene
 from stringline.sim.rendering.depth_sensor import StereoSensor
-from stringline.sim.shifts.appearance import (
+from stringline.sim.shifts.shift import (
     BrightLight,
+    CameraPose,
     ColouredLight,
     DepthNoise,
     DimLight,
+    Distractors,
+    EpisodeStart,
+    Miscalibration,
     ObjectColour,
+    Shift,
+    ShiftedWorld,
+    Shot,
     SideLight,
+    Zone,
 )
-from stringline.sim.shifts.camera_pose import CameraPose, Miscalibration
-from stringline.sim.shifts.distractors import Distractors, Zone
-from stringline.sim.shifts.shift import EpisodeStart, Shift, ShiftedWorld, Shot
 
 # Task options that set the strength of a shift, in the order of `Shifts.of`.
 NAMES = tuple(

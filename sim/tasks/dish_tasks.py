@@ -7,12 +7,11 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.transforms import Matrix, inverse
-from stringline.sim.props.containers import Rack
-from stringline.sim.props.dishes import Bowl, Glass, Plate
+from stringline.sim.props.containers import Bowl, Glass, Plate, Rack
 from stringline.sim.props.prop import Prop
-from stringline.sim.tasks.goal_task import GoalTask
 from stringline.sim.tasks.placement import draw_pose, draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState
+from stringline.sim.tasks.tabletop import GoalTask
 
 RACK_X = (-0.1, 0.1)
 RACK_Y = (0.18, 0.25)

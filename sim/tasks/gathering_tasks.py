@@ -10,14 +10,13 @@ from dm_control import mjcf
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.props.containers import Bin
-from stringline.sim.props.dishes import Bowl
+from stringline.sim.props.containers import Bin, Bowl
 from stringline.sim.props.handheld import Apple, Banana, Pear, SnackBox
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks import handling
-from stringline.sim.tasks.goal_task import GoalTask
 from stringline.sim.tasks.placement import draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
+from stringline.sim.tasks.tabletop import GoalTask
 
 APART_M = 0.05  # Smallest gap between two props at the start: room for a finger.
 LAYOUTS = 20

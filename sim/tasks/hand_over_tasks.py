@@ -11,8 +11,7 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.transforms import Matrix
-from stringline.sim.props.containers import Holder
-from stringline.sim.props.dishes import Bowl
+from stringline.sim.props.containers import Bowl, Holder
 from stringline.sim.props.handheld import Banana, Pen
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks import handling

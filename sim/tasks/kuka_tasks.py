@@ -9,12 +9,10 @@ from stringline.datasets.embodiments.transforms import Matrix, rotation_about
 from stringline.sim.props.containers import Bin, Tray
 from stringline.sim.props.insertion_parts import Block
 from stringline.sim.robots.workcells import KUKA_BIMANUAL_CELL, Workcell
-from stringline.sim.tasks.goal_task import GoalTask
 from stringline.sim.tasks.hand_over_tasks import HandOverTask
-from stringline.sim.tasks.placement import UP, draw_pose, draw_yaw
-from stringline.sim.tasks.random_object import RandomObjectTask
+from stringline.sim.tasks.placement import UP, RandomObjectTask, draw_pose, draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
-from stringline.sim.tasks.versions import VARIED_STARTS
+from stringline.sim.tasks.tabletop import VARIED_STARTS, GoalTask
 
 LIFTED_M = 0.1  # Height of a picked object.
 # m/s of the object's fastest point. Rest is not required: learned policies plan twice a second,

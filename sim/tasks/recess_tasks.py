@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.sim.props.insertion_parts import Peg, Pocket, RecessedBoard
-from stringline.sim.tasks.goal_task import GoalTask
 from stringline.sim.tasks.placement import Range, box_gap, draw_apart, draw_pose, draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
+from stringline.sim.tasks.tabletop import GoalTask
 
 FLOOR_TOLERANCE_M = 0.001  # Largest gap between a seated peg and the recess's floor.
 WALL_TOLERANCE_M = 0.0005  # Depth by which its corners may sink into the recess's walls.

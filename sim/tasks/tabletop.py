@@ -1,7 +1,12 @@
-"""The base class of all tasks: a table with the arms of a workcell."""
+"""The base classes of all tasks: a table with the arms of a workcell, and the versions of the rule.
+
+The version of a task's rule chooses its start poses and its judge. A `GoalTask` is done when all
+props are inside their goal, released and at rest.
+"""
 
 import zlib
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,19 +14,109 @@ from dm_control import composer, mjcf
 
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.sim.looks.looks import OPTION, PLAIN, Scene
 from stringline.sim.props.prop import Prop
-from stringline.sim.robots.start_range import StartDraws
-from stringline.sim.shifts.distractors import Distractors
-from stringline.sim.shifts.ranges import Drawable
-from stringline.sim.shifts.shift import EpisodeStart, ShiftedWorld
+from stringline.sim.rendering.rendering import set_flat_rendering
+from stringline.sim.robots.workcells import ALOHA_CELL, StartDraws, StartRange, Workcell
+from stringline.sim.shifts.shift import Distractors, EpisodeStart, ShiftedWorld
 from stringline.sim.shifts.shift_catalogue import Shifts
-from stringline.sim.tasks.episode_options import SPREAD, EpisodeOptions
+from stringline.sim.tasks.episode_options import SPREAD, Drawable, EpisodeOptions
 from stringline.sim.tasks.handling import DROP_SPEED, Handling
 from stringline.sim.tasks.success import REST_SECONDS, REST_SPEED, ContactGroups, ContactState
-from stringline.sim.tasks.versions import HOME_START, VersionedTask
-from stringline.sim.tasks.workbench import PHYSICS_SECONDS, Workbench
+
+HOME_START = 1
+VARIED_STARTS = 2
+
+
+class VersionedTask:
+    """The versions of a task.
+
+    Attributes:
+        cell: The workcell: arms and table.
+        name: Name in `TASKS`, or `module:Class` for a user's task.
+        start_range: Range of start poses in version 2; None: that of the cell.
+        default_version: Version of the rule, unless the option `version` chooses another one. In
+            version 1 the arms start at home, from version 2 on in `start_range`.
+        judge_version: First version with the strict judge, which counts no dropped props; None:
+            no version.
+    """
+
+    cell: ClassVar[Workcell] = ALOHA_CELL
+    name: ClassVar[str]
+    start_range: ClassVar[StartRange | None] = None
+    default_version: ClassVar[int] = HOME_START
+    judge_version: ClassVar[int | None] = None
+
+    @classmethod
+    def versions(cls) -> tuple[int, ...]:
+        """Returns the versions of the task's rule, oldest first."""
+        starts = (HOME_START, VARIED_STARTS) if cls.starts_within() else (HOME_START,)
+        if cls.judge_version is None or cls.judge_version in starts:
+            return starts
+        return (*starts, cls.judge_version)
+
+    @classmethod
+    def starts_within(cls) -> StartRange | None:
+        """Returns the range of start poses from version 2 on; None: the arms start at home."""
+        return cls.start_range or cls.cell.start_range
+
+    @classmethod
+    def version_of(cls, options: Mapping[str, Any]) -> int:
+        """Returns the version that the options of an episode choose, by default the usual one.
+
+        Raises:
+            ValueError: The task has no such version.
+        """
+        version = options.get("version", cls.default_version)
+        if isinstance(version, bool) or version not in cls.versions():
+            allowed = ", ".join(map(str, cls.versions()))
+            raise ValueError(f"version of {cls.name} is {version!r}; allowed: {allowed}.")
+        return int(version)
+
+
+PHYSICS_SECONDS = 0.002
+TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
+
+
+class Workbench(composer.Arena):
+    """A dark table, whose top is the plane z = 0 of the base frame, and one light."""
+
+    def _build(self, cell: Workcell, name: str = "workbench") -> None:
+        super()._build(name)
+        root = self.mjcf_model
+        root.compiler.angle = "radian"
+        root.option.timestep = PHYSICS_SECONDS
+        root.option.cone = "elliptic"
+        root.option.impratio = 10
+        root.option.integrator = "implicitfast"
+        root.option.flag.multiccd = "enable"
+        set_flat_rendering(root)
+        root.worldbody.add(
+            "light",
+            directional=True,
+            pos=(0, 0, 2),
+            dir=(0.2, 0.4, -1),
+            diffuse=(0.5, 0.5, 0.5),
+            castshadow=False,
+        )
+        self.table = root.worldbody.add("body", name="table")
+        drawn = {"contype": 0, "conaffinity": 0, "group": DRAWN}
+        top = {"pos": (*cell.table_centre, -0.02), "size": (*cell.table_half, 0.02)}
+        self.table.add("geom", name="table_top", type="box", rgba=TABLE_COLOUR, **top, **drawn)
+        # Contacts of round shapes with a plane are exact and cheap; no prop leaves the table.
+        self.table.add(
+            "geom",
+            name="table",
+            type="plane",
+            size=(2, 2, 0.1),
+            contype=SCENERY,
+            conaffinity=0,
+            condim=3,
+            group=HIDDEN,
+        )
+
 
 NONE = Drawable((0.0,))
 START_STREAM = zlib.crc32(b"start pose")  # A random stream of its own moves no object.
@@ -307,3 +402,29 @@ def _rotation(quat: Vector) -> Matrix:
             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
         ]
     )
+
+
+class GoalTask(TabletopTask):
+    """A task with a goal that is a predicate of geometry.
+
+    Success: the goal is reached, no arm touches any prop, and all props are at rest, for half a
+    second. The strict judge does not count props that were dropped (`handling.py`). Subclasses draw
+    the start in `place_props` and define the goal and the stages.
+    """
+
+    @abstractmethod
+    def reached(self, physics: mjcf.Physics) -> bool:
+        """Returns by geometry alone whether everything is inside its goal."""
+
+    @abstractmethod
+    def progress(self, physics: mjcf.Physics, contacts: ContactState) -> int:
+        """Returns the current stage, below success; called after each control period."""
+
+    def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
+        """Updates success and stage."""
+        contacts = self.contact_state(physics)
+        stage = self.progress(physics, contacts)
+        put_down = self.put_down(physics, contacts)
+        released = not contacts.by_any_arm(self.props) and self.reached(physics)
+        self.success = self.has_lasted(released and put_down and self.at_rest(physics), physics)
+        self.stage = max(self.stage, len(self.stages) - 1 if self.success else stage)

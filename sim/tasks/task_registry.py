@@ -58,7 +58,7 @@ TASKS: Mapping[str, TaskEntry] = {
     "kuka_pick": TaskEntry("kuka_tasks:KukaPick", "kuka_experts:KukaPickExpert"),
     "kuka_place": TaskEntry("kuka_tasks:KukaPlace", "kuka_experts:KukaPlaceExpert"),
     "mug_on_plate": TaskEntry("mug_task:MugOnPlate", "mug_expert:MugOnPlateExpert"),
-    "plate_on_rack": TaskEntry("dish_tasks:PlateOnRack", "plate_expert:PlateOnRackExpert"),
+    "plate_on_rack": TaskEntry("dish_tasks:PlateOnRack", "dish_experts:PlateOnRackExpert"),
     "single_insertion": TaskEntry(
         "insertion_tasks:SingleInsertion", "insertion_experts:SingleInsertionExpert"
     ),

@@ -1,4 +1,4 @@
-"""A gamepad of this machine, and the commands that its sticks and buttons give.
+"""A gamepad of this machine: its commands, and the control of a session by one arm at a time.
 
 Linux offers a gamepad as /dev/input/js0 and so on, in events of eight bytes: time in ms, value,
 kind and number (Documentation/input/joydev/joystick-api.rst of the kernel), so no library is
@@ -16,6 +16,7 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import SHARE, WHOLE
 from stringline.datasets.embodiments.embodiment import Vector
+from stringline.sim.teleop.teleop_session import TeleopSession
 
 EVENT = struct.Struct("<IhBB")
 BUTTON = 0x01
@@ -211,3 +212,41 @@ class Gamepad:
             return now  # The end of a file.
         self.close()
         return GamepadState()  # Unplugged: the last state must not move an arm.
+
+
+class GamepadControl:
+    """Executes the commands of a gamepad; `arm` follows the sticks."""
+
+    def __init__(self, session: TeleopSession) -> None:
+        self._session = session
+        self._embodiment = session.world.embodiment
+        self.arm = self._embodiment.arms[0]
+
+    def follow(self, command: GamepadCommand) -> None:
+        """Executes the command of one control period.
+
+        Raises:
+            ValueError: The command is not possible now, such as keeping without a take.
+            OSError: A take cannot be written.
+        """
+        steering = self._session.steering
+        if command.pressed & {"left", "other"}:
+            self.arm = self._embodiment.arms[0 if "left" in command.pressed else -1]
+        if command.linear.any() or command.angular.any():
+            steering.push(self.arm, command.linear, command.angular)
+        if command.opening:
+            limit = self._embodiment.velocity_limits[self._embodiment.grippers[self.arm]]
+            speed = limit / self._session.world.contract.control_hz
+            steering.grip(self.arm, steering.openings[self.arm] + speed * command.opening)
+        if "recall" in command.pressed:
+            steering.recall(self.arm)
+        self._press(command.pressed)
+
+    def _press(self, pressed: frozenset[str]) -> None:
+        session = self._session
+        if "take" in pressed:
+            (session.keep if session.recorder.open else session.record)()
+        if "discard" in pressed:
+            session.discard()
+        if "reset" in pressed:
+            session.reset()

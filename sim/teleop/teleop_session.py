@@ -1,20 +1,145 @@
 """A teleoperation session: a world that a person steers, in steps of one control period.
 
-The session depends on neither pages nor clocks: `tick` is one period, and buttons are methods.
+The session depends on neither pages nor clocks: `tick` is one period, and buttons are methods. A
+person's takes are recorded into an episode store; each is kept or discarded. `Rate` gives steps in
+real time, without catching up on a machine that is too slow.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stringline.datasets.contract.argument_checks import WHOLE
-from stringline.datasets.contract.contract import Array
+from stringline.datasets.contract.contract import Array, Contract
+from stringline.datasets.files.atomic import NoSpaceError
+from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.episode_writer import EpisodeWriter
+from stringline.datasets.store.store import EpisodeStore
+from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
 from stringline.sim.teleop.steering import Speeds, Steering
-from stringline.sim.teleop.take_recorder import TakeRecorder
+
+SOURCE = "teleoperation"
+
+
+class TakeRecorder:
+    """Records the takes of one session.
+
+    The store at `path` is made if it does not exist; recipe, contract, instruction and stages are
+    those of the world. `kept` are the names of the kept episodes.
+
+    Raises:
+        ValueError: The folder is not a store, or cannot be written.
+        NoSpaceError: The disk is full.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        recipe: Recipe,
+        contract: Contract,
+        instruction: str,
+        stages: tuple[str, ...],
+    ) -> None:
+        self._recipe = recipe
+        self._contract = contract
+        self._instruction = instruction
+        self._stages = stages
+        self.store = _writable_store(Path(path), self._attributes(0))
+        self.kept = list[str]()
+        self.store.remove_leftovers()
+        self._writer: EpisodeWriter | None = None
+        self._steps = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether a take is being recorded, or is over and neither kept nor discarded."""
+        return self._writer is not None
+
+    @property
+    def steps(self) -> int:
+        """Length of the open take, control periods."""
+        return self._steps if self.open else 0
+
+    def free_seed(self, first: int) -> int:
+        """Returns the first seed from `first` on without an episode of this task in the store."""
+        taken = self.store.seeds(self._recipe.task)
+        seed = first
+        while seed in taken:
+            seed += 1
+        return seed
+
+    def begin(self, seed: int, drawn: Mapping[str, Any] | None = None) -> None:
+        """Opens a take of a seed with what it has drawn; an open take is discarded."""
+        self.discard()
+        self._writer = self.store.writer(self._attributes(seed, drawn))
+        self._steps = 0
+
+    def add(self, observation: Mapping[str, Array], action: Array) -> None:
+        """Appends a step: an observation and the action (A,) that followed it.
+
+        Raises:
+            ValueError: The step does not fit the contract; the take is discarded.
+            NoSpaceError: The disk is full; the take is discarded.
+        """
+        assert self._writer is not None, "call begin first"
+        try:
+            self._writer.step(observation, action)
+        except (ValueError, OSError):
+            self.discard()
+            raise
+        self._steps += 1
+
+    def keep(self, success: bool) -> str:
+        """Adds the open take to the store, atomically, and returns the episode's name.
+
+        Raises:
+            ValueError: There is no take, or it has no step.
+            OSError: The episode cannot be written; the take is discarded.
+        """
+        if self._writer is None or not self._steps:
+            raise ValueError("There is no take to keep: nothing has been recorded.")
+        with self._writer as writer:  # Leaving it without a commit discards the take.
+            self._writer = None
+            name = writer.commit(success)
+        self.kept.append(name)
+        return name
+
+    def discard(self) -> bool:
+        """Deletes the open take; returns whether there was one."""
+        writer = self._writer
+        self._writer = None
+        if writer is not None:
+            writer.discard()
+        return writer is not None
+
+    def _attributes(self, seed: int, drawn: Mapping[str, Any] | None = None) -> EpisodeAttributes:
+        extra: dict[str, Any] = {"recipe": self._recipe.described(), "stages": list(self._stages)}
+        if drawn:
+            extra["drawn"] = dict(drawn)
+        return EpisodeAttributes(
+            self._contract, self._recipe.task, seed, None, SOURCE, self._instruction, extra
+        )
+
+
+def _writable_store(path: Path, attributes: EpisodeAttributes) -> EpisodeStore:
+    """Opens or makes a store, and writes to it, so that errors appear before the first take."""
+    try:
+        store = EpisodeStore.create(path)
+        store.writer(attributes).discard()
+    except NoSpaceError:
+        raise
+    except OSError as error:
+        raise ValueError(
+            f"The store {path} cannot be written ({error.strerror}). Choose another folder: "
+            "store=..."
+        ) from error
+    return store
 
 
 class Phase(StrEnum):
@@ -185,3 +310,45 @@ class TeleopSession:
     def _check_no_take(self, next_step: str) -> None:
         if self.recorder.open:
             raise ValueError(f"A take is open; keep it or discard it, then {next_step}.")
+
+
+LEAST_REST_S = 1e-3  # Time for other threads in every period.
+MOST_BEHIND_S = 0.1  # Delays beyond this are not made up for: the world would rush.
+SMOOTHING = 0.98
+
+
+class Rate:
+    """Keeps a rate by waiting for the end of each period.
+
+    Args:
+        hz: Periods per second.
+        clock: Returns the time, seconds.
+        sleep: Waits for a time, seconds.
+    """
+
+    def __init__(
+        self,
+        hz: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._period = 1.0 / hz
+        self._clock = clock
+        self._sleep = sleep
+        self._next = self._last = clock()
+        self._mean = self._period
+
+    @property
+    def speed(self) -> float:
+        """Mean rate of the last second or so as a share of `hz`; 1 if the machine keeps up."""
+        return self._period / self._mean
+
+    def wait(self) -> None:
+        """Waits for the end of the period that began with the last call."""
+        self._next += self._period
+        now = self._clock()
+        self._sleep(max(self._next - now, LEAST_REST_S))
+        now = self._clock()
+        self._next = max(self._next, now - MOST_BEHIND_S)
+        self._mean = SMOOTHING * self._mean + (1 - SMOOTHING) * (now - self._last)
+        self._last = now

@@ -15,13 +15,11 @@ from stringline.datasets.loading.mixture import MixedWindows
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.coordinates.ray_places import RayPlaces
-from stringline.encoders.vision.camera_views import presence
-from stringline.encoders.vision.rgbd import ImageTokens
+from stringline.encoders.vision.rgbd import ImageTokens, presence
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import read_cameras
-from stringline.sim.training.training_data import TrainingData
-from stringline.sim.training.window_batches import tensors
+from stringline.sim.training.training_data import TrainingData, tensors
 
 logger = logging.getLogger(__name__)
 

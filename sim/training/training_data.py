@@ -1,18 +1,39 @@
-"""Data of a training run: training and held-out episodes of stores, as batches of tensors."""
+"""Data of a training run: episodes of stores, the directory of the run, and batches of windows.
 
-from collections.abc import Mapping, Sequence
+Episodes are for training or held out. The store of a run may have been edited since it began, so
+its directory names the episodes with which it began. The directory has the checkpoints as well.
+Batches of windows are tensors.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.loading.held_out import split_names
 from stringline.datasets.loading.mixture import MixedWindows, Source, mixed_contract
+from stringline.datasets.loading.sampler import (
+    BatchSampler,
+    Prefetcher,
+    equal_shares,
+    favour_early,
+    split_names,
+)
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.transactions import trash_of
+from stringline.encoders.training.settings import END, stored_fingerprint
+from stringline.encoders.training.trainer import Trainer
 from stringline.policies.action_spaces.space import ContractActions
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
@@ -21,11 +42,96 @@ from stringline.policies.checkpoints.load import (
     add_action_statistics,
     fit_posture,
     fit_remainder,
+    save_policy,
 )
-from stringline.policies.probes.motion import linear_motion
+from stringline.policies.probes.probes import linear_motion
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
-from stringline.sim.training.run_directory import begun_episodes
-from stringline.sim.training.run_episodes import check_kept, describe_change
+from stringline.sim.training.training_settings import TrainingSettings
+
+
+def check_kept(store: EpisodeStore, begun: Sequence[str]) -> None:
+    """Checks that the episodes with which a run began can be read still."""
+    removed = _without(begun, store.names())
+    if lost := [name for name in removed if not store.has_removed(name)]:
+        raise ValueError(
+            f"{store.path} has changed since the run began: neither the store nor "
+            f"{trash_of(store.path)} has {_named(lost)}. Move the episodes back, or choose another "
+            "output."
+        )
+
+
+def describe_change(before: Sequence[str], now: Sequence[str]) -> str:
+    """Describes which episodes were removed and added; empty if none were."""
+    parts = {"Removed": _without(before, now), "Added": _without(now, before)}
+    return " ".join(f"{word}: {_named(names)}." for word, names in parts.items() if names)
+
+
+def _without(names: Sequence[str], others: Iterable[str]) -> list[str]:
+    known = set(others)
+    return [name for name in names if name not in known]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{', '.join(names[:5])}{more}"
+
+
+def begun_episodes(directory: Path, stores: object) -> list[list[str]] | None:
+    """Returns the names of the episodes of each store with which an unfinished run began.
+
+    `stores` are plain data as in `TrainingData.describe`. None means that the directory holds no
+    unfinished run of these stores; `check_run_directory` explains a damaged file.
+    """
+    if (directory / END).exists():
+        return None
+    try:
+        run = stored_fingerprint(directory)
+        if run is None:
+            return None
+        parts = (run["training"], run["held_out"])
+        if run["store"] != stores:
+            return None
+        pairs = zip(*parts, strict=True) if isinstance(stores, list) else [parts]
+        return [[*training, *held_out] for training, held_out in pairs]
+    except (yaml.YAMLError, KeyError, TypeError, ValueError):
+        return None
+
+
+def changed_episodes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Returns in words how the episodes have changed since the run began, given fingerprints."""
+    change = describe_change(_names(stored), _names(now))
+    return change and f" The store has changed since. {change}"
+
+
+def _names(fingerprint: Mapping[str, Any]) -> list[str]:
+    """Returns the names of all episodes of a run, those of a mixture are in one list per store."""
+    parts = [part for key in ("training", "held_out") for part in fingerprint.get(key) or ()]
+    return [name for part in parts for name in ([part] if isinstance(part, str) else part)]
+
+
+@dataclass(frozen=True, eq=False)
+class RunCheckpoints:
+    """Writes the checkpoints of a run, each replaced as a whole.
+
+    `model` is the configuration of the policy, `record` a description of the training as plain
+    data, and `steps` the number of steps of the whole run.
+    """
+
+    directory: Path
+    policy: LearnedPolicy
+    model: Mapping[str, Any]
+    record: Mapping[str, Any]
+    steps: int
+
+    def keep(self, model: nn.Module, name: str, steps_done: int) -> None:
+        """Writes `directory/name`; `model` is the policy."""
+        record = {**self.record, "steps": steps_done}
+        save_policy(self.directory / name, self.policy, self.model, record)
+
+    def end(self, model: nn.Module) -> None:
+        """Writes `directory/checkpoint`."""
+        self.keep(model, END, self.steps)
+
 
 FIELDS = ("path", "weight", "cameras")
 MAPPINGS = "allowed: a list of mappings, such as [{path: runs/a, weight: 2}, {path: runs/b}]."
@@ -276,4 +382,106 @@ def _source(plain: object) -> Source:
         )
     return Source(
         Path(path), float(weight), {str(slot): str(camera) for slot, camera in cameras.items()}
+    )
+
+
+Indices = NDArray[np.int64]
+
+
+class WindowBatches:
+    """Batches of windows as tensors; a continued run gets the same batch at each step.
+
+    Windows with keyposes are drawn equally often for each keypose: most frames of a recording
+    belong to its long ways. Windows in the first `early_s` seconds of an episode are `early_factor`
+    times as probable. With `equal_tasks`, windows of each task are drawn equally often; the weights
+    of stores then apply among the windows of one task. `readers` threads read ahead, into
+    page-locked memory with `pin_memory`.
+    """
+
+    def __init__(
+        self,
+        windows: Windows | MixedWindows,
+        batch_size: int,
+        *,
+        seed: int,
+        early_s: float = 0.0,
+        early_factor: float = 1.0,
+        equal_tasks: bool = False,
+        readers: int = 1,
+        pin_memory: bool = False,
+    ) -> None:
+        self._windows = windows
+        self._readers = readers
+        self._pin_memory = pin_memory
+        weights = favour_early(windows.step / windows.contract.control_hz, early_s, early_factor)
+        weights = windows.balanced(weights) if isinstance(windows, MixedWindows) else weights
+        if windows.group is not None:
+            weights = equal_shares(weights, windows.group)
+        if equal_tasks:
+            weights = equal_shares(weights, np.asarray(windows.tasks)[windows.episode])
+        self._sampler = BatchSampler(len(windows), batch_size, seed, weights=weights)
+
+    def stream(
+        self, first_step: int, last_step: int, process: int = 0, processes: int = 1
+    ) -> Generator[Mapping[str, Tensor], None, None]:
+        """Yields the batches of `first_step` to `last_step - 1`, which threads read ahead."""
+
+        def read(step: int) -> dict[str, Tensor]:
+            batch = tensors(self._windows, self._indices(step, process, processes))
+            if not self._pin_memory:
+                return batch
+            return {key: value.pin_memory() for key, value in batch.items()}
+
+        with Prefetcher(read, first_step, last_step, threads=self._readers) as batches:
+            yield from batches
+
+    def describe(self, step: int, process: int = 0, processes: int = 1) -> list[str]:
+        """Returns the names of the windows of a batch."""
+        windows = self._windows
+        return [
+            (
+                f"window {index} (step {int(windows.step[index])} of "
+                f"{windows.names[int(windows.episode[index])]})"
+            )
+            for index in self._indices(step, process, processes).tolist()
+        ]
+
+    def _indices(self, step: int, process: int, processes: int) -> Indices:
+        return self._sampler.batch(step * processes + process)
+
+
+class HeldOutBatches:
+    """Batches of up to `count` evenly spaced held-out windows, the same in each call."""
+
+    def __init__(self, windows: Windows | MixedWindows, batch_size: int, count: int) -> None:
+        self._windows = windows
+        self._chosen = np.unique(
+            np.linspace(0, len(windows) - 1, min(count, len(windows))).round().astype(np.int64)
+        )
+        self._batch_size = batch_size
+
+    def __call__(self) -> Iterator[Mapping[str, Tensor]]:
+        """Yields the batches."""
+        for first in range(0, len(self._chosen), self._batch_size):
+            yield tensors(self._windows, self._chosen[first : first + self._batch_size])
+
+
+def tensors(windows: Windows | MixedWindows, indices: Indices) -> dict[str, Tensor]:
+    """Reads windows as tensors."""
+    return {key: torch.from_numpy(array) for key, array in windows.batch(indices).items()}
+
+
+def training_batches(
+    windows: Windows | MixedWindows, trainer: Trainer, settings: TrainingSettings
+) -> WindowBatches:
+    """Returns the batches of a training."""
+    return WindowBatches(
+        windows,
+        trainer.batch_size,
+        seed=trainer.seed,
+        early_s=settings.early_s,
+        early_factor=settings.early_factor,
+        equal_tasks=settings.equal_tasks,
+        readers=trainer.readers,
+        pin_memory=trainer.pin_memory,
     )

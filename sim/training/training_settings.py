@@ -1,16 +1,143 @@
-"""The settings of a training run, besides policy and trainer."""
+"""The settings of a training run, besides policy and trainer, and its initial weights.
 
+A new run can begin with the weights of a checkpoint, or of parts of it.
+"""
+
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from stringline.datasets.augmentation.augment import Augmentation
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE
-from stringline.encoders.training.batch_augmentation import build_augmentation
+from stringline.datasets.contract.contract import Contract
+from stringline.datasets.loading.statistics import Statistics
+from stringline.encoders.perception.perception_checkpoint import ENCODER, is_perception
+from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.interfaces import LoggerFactory
+from stringline.encoders.training.partial_loading import (
+    InitialParts,
+    LoadedParts,
+    RowNames,
+    load_partial_weights,
+)
+from stringline.encoders.training.trainer import build_augmentation
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
+from stringline.policies.checkpoints.load import checkpoint_digest, find_checkpoint
 from stringline.policies.checkpoints.training_record import RecordedExecution
-from stringline.sim.training.initialisation import Initialisation
+from stringline.policies.observation.instruction import TextEmbedding
 from stringline.sim.training.training_evaluation import TrainingEvaluation
+
+logger = logging.getLogger(__name__)
+
+# The encoder of a policy has other cameras, and has no CLS.
+_POLICY_ENCODER = "observation_encoder"
+_TAKEN = ("tokenise", "blocks")
+_OWN = ("tokenise.camera_mark", "blocks.registers")
+
+
+@dataclass(frozen=True)
+class Initialisation(InitialParts):
+    """A checkpoint and the parts of it that initialise a new run.
+
+    Attributes:
+        keep_ranges: Whether to keep the checkpoint's ranges of joints and actions. With the ranges
+            of new data, the same output of the network means another angle.
+    """
+
+    keep_ranges: bool = False
+
+    def statistics(self, contract: Contract, measured: Statistics) -> Statistics:
+        """Returns the statistics of the new policy, given contract and statistics of the new data.
+
+        Raises:
+            ValueError: The ranges are to be kept, but joints or actions differ.
+        """
+        if not self.keep_ranges:
+            return measured
+        known, statistics = self._description()
+        if other := [
+            name for name in ("joints", "action") if getattr(known, name) != getattr(contract, name)
+        ]:
+            raise ValueError(
+                f"keep_ranges=true, but {' and '.join(other)} of {self.checkpoint} differ from "
+                f"those of the data. {' '.join(known.incompatibilities(contract))}"
+            )
+        return Statistics(statistics, instructions=measured.instructions)
+
+    def load(self, policy: LearnedPolicy) -> LoadedParts:
+        """Loads the chosen parts into a policy and logs them.
+
+        Raises:
+            ValueError: No parts are chosen and the contract differs, or a part is unknown or does
+                not fit.
+        """
+        where = find_checkpoint(self.checkpoint)
+        if is_perception(description := load_description(where)):
+            return self._load_perception(where, description, policy)
+        mismatches = self._description()[0].incompatibilities(policy.contract)
+        if mismatches and not self.include and not self.exclude:
+            raise ValueError(
+                f"{where} was trained for another contract. {' '.join(mismatches)} Load the "
+                f"encoder alone (include=[observation_encoder]), or exclude the parts that do not "
+                f"fit (exclude=mismatched)."
+            )
+        for mismatch in mismatches:
+            logger.warning("%s was trained for another contract: %s", where, mismatch)
+        rows = _instruction_rows(description, policy)
+        loaded = load_partial_weights(
+            where, policy, include=self.include, exclude=self.exclude, rows=rows
+        )
+        logger.info("From %s, %s.", where, loaded)
+        for names in rows.values():
+            if unknown := [text for text in names.own if text not in names.stored]:
+                logger.info("%s does not know the instructions %s.", where, ", ".join(unknown))
+        return loaded
+
+    def _load_perception(
+        self, where: Path, description: Mapping[str, Any], policy: LearnedPolicy
+    ) -> LoadedParts:
+        """Loads the image encoder of a network of perception into that of a policy.
+
+        Marks of cameras and registers stay those of the policy.
+        """
+        registers = description["model"]["image_encoder"].get("registers", 1)
+        own = [f"{_POLICY_ENCODER}.{part}" for part in (_OWN if registers else _OWN[:1])]
+        loaded = load_partial_weights(
+            where,
+            policy,
+            include=self.include or [f"{_POLICY_ENCODER}.{part}" for part in _TAKEN],
+            exclude=self.exclude if isinstance(self.exclude, str) else [*self.exclude, *own],
+            renamed={ENCODER: _POLICY_ENCODER},
+        )
+        logger.info("From %s, %s.", where, loaded)
+        return loaded
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the settings that decide the initial weights, as plain data."""
+        digest = checkpoint_digest(self.checkpoint)
+        return self.described(digest) | {"keep_ranges": self.keep_ranges}
+
+    def _description(self) -> tuple[Contract, Statistics]:
+        where = find_checkpoint(self.checkpoint)
+        plain = load_description(where)
+        try:
+            return Contract.from_dict(plain["contract"]), Statistics.from_dict(plain["statistics"])
+        except KeyError as error:
+            raise ValueError(f"{where} is not a policy: its description lacks {error}.") from error
+
+
+def _instruction_rows(description: Mapping[str, Any], policy: LearnedPolicy) -> dict[str, RowNames]:
+    """Returns the texts of the rows of instructions, in a checkpoint and in a policy."""
+    own = policy.observation_encoder.instruction
+    settings = description["model"].get("observation_encoder", {}).get("instruction")
+    if own is None or settings is None:
+        return {}
+    stored = settings.get("names") or Statistics.from_dict(description["statistics"]).instructions
+    if isinstance(own, TextEmbedding) and own.model != settings.get("model"):
+        stored = ()  # Features of another encoder.
+    return {f"observation_encoder.instruction.{own.rows}": RowNames(tuple(stored), own.names)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from stringline.datasets.embodiments.aloha import ALOHA, finger_of_opening, open
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import pose
 from stringline.sim.rendering.opengl_context import use_egl_in_dm_control
-from stringline.sim.worlds.adapter import (
+from stringline.sim.worlds.third_party_environment import (
     CameraView,
     JointMeasurement,
     TaskDescription,

@@ -24,7 +24,7 @@ from stringline.datasets.embodiments.gym_aloha import (
     T_BASE_WORLD,
     normalised_of_opening,
 )
-from stringline.sim.worlds.adapter import (
+from stringline.sim.worlds.third_party_environment import (
     CameraView,
     JointMeasurement,
     TaskDescription,

@@ -1,22 +1,226 @@
-"""Third-party environments with the interface of `TaskEnvironment`."""
+"""Third-party environments with the interface of `TaskEnvironment`.
+
+An `Adapter` is the interface to the simulation of a third-party package. Images, depth and geometry
+of its cameras are rendered here from its physics.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib import metadata, util
+from typing import Any, Protocol
 
+import mujoco
 import numpy as np
 
-from stringline.datasets.cameras.image_size import checked_image_size
+from stringline.datasets.cameras.resampling import checked_image_size
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.contract.validation import check_action
+from stringline.datasets.contract.contract import Array, Camera, Contract, check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
 from stringline.sim.environment.environment import StepResult
+from stringline.sim.environment.world_cameras import camera_pose
+from stringline.sim.rendering.rendering import (
+    FAR_M,
+    LARGEST_IMAGE,
+    NEAR_M,
+    Renderer,
+    intrinsics,
+)
 from stringline.sim.robots.robot_model import PRIMITIVES
-from stringline.sim.worlds.adapter import Adapter, TaskDescription
-from stringline.sim.worlds.third_party_cameras import ThirdPartyCameras
+
+
+@dataclass(frozen=True)
+class CameraView:
+    """A camera of a third-party model, with its vertical field of view."""
+
+    camera: str
+    fovy_deg: float
+
+
+@dataclass(frozen=True)
+class TaskDescription:
+    """The constants of a third-party task.
+
+    Attributes:
+        stages: Names, one more than the steps of the reward; the last one is success.
+        embodiment: The embodiment, whose joints are those of the contract.
+        views: Cameras by their names in the contract.
+        T_base_world: (4, 4), from the frame of the environment to the base of the embodiment.
+        image_delay_s: Age of the observed images.
+        joint_delay_s: Age of the observed joints.
+    """
+
+    name: str
+    instruction: str
+    stages: tuple[str, ...]
+    embodiment: Embodiment
+    views: Mapping[str, CameraView]
+    T_base_world: Matrix
+    control_hz: float = 50.0
+    image_delay_s: float = 0.0
+    joint_delay_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class JointMeasurement:
+    """Joints (J,) in the units of the contract: rad and openings, their rates, and Nm and N."""
+
+    position: Vector
+    velocity: Vector
+    effort: Vector
+
+
+class Adapter(Protocol):
+    """A third-party simulation."""
+
+    @property
+    def about(self) -> TaskDescription:
+        """The constants of the task."""
+        ...
+
+    @property
+    def physics(self) -> Any:
+        """The dm_control physics; `begin` may replace it."""
+        ...
+
+    @property
+    def stage(self) -> int:
+        """The current stage according to the reward."""
+        ...
+
+    @property
+    def unstable(self) -> bool:
+        """Whether the physics became unstable in this episode."""
+        ...
+
+    def begin(self, seed: int) -> None:
+        """Begins the episode that the third-party package begins with that seed."""
+
+    def advance(self, action: Vector) -> None:
+        """Applies joint targets (J,) of the contract for one control period."""
+
+    def measure(self) -> JointMeasurement:
+        """Returns the current joints."""
+        ...
+
+    def close(self) -> None:
+        """Frees the physics."""
+
+
+def check_version(package: str, module: str, version: str, how: str) -> None:
+    """Checks the version of a third-party package; a module without metadata is accepted.
+
+    `how` is a sentence on the installation.
+
+    Raises:
+        ValueError: The package is not installed or has another version.
+    """
+    if util.find_spec(module) is None:
+        raise ValueError(f"{package} is not installed. {how}")
+    try:
+        found = metadata.version(package)
+    except metadata.PackageNotFoundError:  # A folder on Python's path.
+        return
+    if found != version:
+        raise ValueError(f"{package} {found} is installed; Stringline needs {version}. {how}")
+
+
+class ThirdPartyCameras:
+    """Renders cameras of a third-party environment, by their names in the contract.
+
+    `size` has rows and columns of the images. `T_base_world` (4, 4) maps the frame of the
+    environment to the base of the embodiment.
+
+    Raises:
+        ValueError: A camera is unknown, or the size of the images is out of range.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        views: Mapping[str, CameraView],
+        size: tuple[int, int],
+        T_base_world: Matrix,
+    ) -> None:
+        for name in names:
+            if name not in views:
+                raise unknown_name("camera", name, views)
+        if not all(0 < pixels <= LARGEST_IMAGE for pixels in size):
+            got = "x".join(map(str, size))
+            most = f"{LARGEST_IMAGE}x{LARGEST_IMAGE}"
+            raise ValueError(f"The image size is {got}; allowed: 1x1 to {most}.")
+        self._views = {name: views[name] for name in names}
+        self._size = size
+        self._T_base_world = T_base_world
+        self._intrinsics = {
+            name: intrinsics(*size, view.fovy_deg) for name, view in self._views.items()
+        }
+        self._model: mujoco.MjModel | None = None
+        self._numbers = dict[str, int]()
+        self._renderer: Renderer | None = None
+
+    def look_at(self, physics: Any) -> None:
+        """Prepares rendering if the physics has a new model."""
+        model = physics.model.ptr
+        if model is self._model:
+            return
+        self.close()
+        make_flat(model)
+        kind = mujoco.mjtObj.mjOBJ_CAMERA
+        self._numbers = {
+            name: mujoco.mj_name2id(model, kind, view.camera) for name, view in self._views.items()
+        }
+        for name, number in self._numbers.items():
+            if number < 0:  # MuJoCo would render its own free camera.
+                raise unknown_name(
+                    "camera of the third-party model",
+                    self._views[name].camera,
+                    _camera_names(model),
+                )
+            model.cam_fovy[number] = self._views[name].fovy_deg
+            model.cam_sensorsize[number] = 0.0  # Otherwise its aspect ratio stretches the image.
+        self._model = model
+        self._renderer = Renderer(model, *self._size)
+
+    def frame(self, physics: Any, time: float) -> dict[str, Array]:
+        """Renders images and geometry of all cameras at the current `time`, seconds."""
+        self.look_at(physics)
+        assert self._renderer is not None
+        found: dict[str, Array] = {}
+        if self._numbers:
+            self._renderer.update(physics.data.ptr)
+        for name, number in self._numbers.items():
+            found[f"rgb/{name}"], found[f"depth/{name}"] = self._renderer.image(number)
+            found[f"time/{name}"] = np.asarray(time)
+            found[f"intrinsics/{name}"] = self._intrinsics[name]
+            T_base_camera = self._T_base_world @ camera_pose(physics.data, number)
+            found[f"T_base_camera/{name}"] = T_base_camera.astype(np.float32)
+        return found
+
+    def close(self) -> None:
+        """Frees the graphics."""
+        if self._renderer is not None:
+            self._renderer.close()
+        self._renderer = self._model = None
+
+
+def make_flat(model: mujoco.MjModel) -> None:
+    """Turns off shadows and multi-sampling of a model, without effect on its dynamics."""
+    model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
+    model.vis.map.znear = NEAR_M
+    model.vis.map.zfar = FAR_M
+    model.vis.global_.offwidth = model.vis.global_.offheight = LARGEST_IMAGE
+    model.stat.extent = 1.0  # Near and far planes are multiples of the extent.
+
+
+def _camera_names(model: mujoco.MjModel) -> list[str]:
+    """Returns the names of a model's cameras."""
+    return [
+        str(mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_CAMERA, number))
+        for number in range(model.ncam)
+    ]
+
 
 LARGEST_SEED = 2**32 - 1
 

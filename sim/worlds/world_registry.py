@@ -4,18 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.sim.environment.factory import make_environment
-from stringline.sim.experts.expert import Expert
-from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.environment.environment import make_environment
+from stringline.sim.experts.expert_registry import Expert, make_expert
 from stringline.sim.rollout.world_interface import World
 from stringline.sim.tasks.task_registry import TASKS, is_user_task, make_task
 from stringline.sim.worlds import aloha_sim
 from stringline.sim.worlds.aloha_sim import AlohaSim
 from stringline.sim.worlds.gym_aloha import TASK_MODELS, GymAloha
-from stringline.sim.worlds.gym_aloha_script import GymAlohaExpert
-from stringline.sim.worlds.peg_insertion import InsertionExpert
+from stringline.sim.worlds.gym_aloha_experts import (
+    GymAlohaExpert,
+    InsertionExpert,
+    TransferCubeExpert,
+)
 from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment, check_no_options
-from stringline.sim.worlds.transfer_cube import TransferCubeExpert
 
 THIRD_PARTY_EXPERTS: Mapping[str, type[GymAlohaExpert]] = {
     expert.task: expert for expert in (TransferCubeExpert, InsertionExpert)

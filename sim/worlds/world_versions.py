@@ -1,14 +1,122 @@
-"""The versions on which episodes depend: of the task, its physics, MuJoCo, torch and Stringline."""
+"""The versions on which episodes depend: of the task, its physics, MuJoCo, torch and Stringline.
 
-from collections.abc import Mapping
+The version of the physics is a digest of the compiled model of a task and of the parameters of its
+success criterion.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from stringline.datasets.command.installed_version import installed_version
-from stringline.sim.environment.physics_digest import physics_digest
+import mujoco
+import numpy as np
+
+from stringline.datasets.command.installation import installed_version
+from stringline.sim.environment.environment import make_environment
+from stringline.sim.tasks import handling, success
+from stringline.sim.tasks.tabletop import HOME_START, TabletopTask
 from stringline.sim.tasks.task_registry import task_class
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import is_third_party
+
+DIGITS = 12  # Hexadecimal digits of a digest.
+# Numbers of a model are rounded to so many digits, because compilers round the last ones otherwise.
+SIGNIFICANT = 6
+# Smaller numbers are rounding errors, which depend on the processor; the smallest inertia is 1e-11.
+LEAST = 1e-14
+ARRAYS = {
+    "body": ("mass", "inertia", "ipos", "iquat", "pos", "quat", "gravcomp"),
+    "jnt": ("type", "pos", "axis", "range", "stiffness", "solref", "solimp"),
+    "dof": ("damping", "armature", "frictionloss"),
+    "actuator": ("gainprm", "biasprm", "ctrlrange", "forcerange", "gear"),
+    "eq": ("data", "solref", "solimp"),
+    "geom": (
+        *("type", "size", "pos", "quat", "contype", "conaffinity", "condim", "friction"),
+        *("solref", "solimp", "margin", "gap", "priority"),
+    ),
+    "mesh": ("vert",),
+}
+OPTIONS = (
+    *("timestep", "gravity", "integrator", "cone", "impratio", "solver", "iterations"),
+    *("tolerance", "noslip_iterations", "disableflags", "enableflags"),
+)
+# What chooses a version of the task, and does not change it.
+CHOICES = ("default_version", "judge_version", "drop_speed")
+
+
+@cache
+def physics_digest(task: str, version: int) -> str:
+    """Returns the digest of a version of a task, by the name of the task.
+
+    It covers the arrays of the compiled model that affect motion, and all constants of the modules
+    and classes that define the task, of which the success criterion and the ranges of the start
+    are parts. Appearance is not covered.
+
+    Raises:
+        ValueError: There is no such task.
+    """
+    world = make_environment(task, cameras=())
+    try:
+        found = {
+            "model": dict(_model_numbers(world.physics.model.ptr)),
+            "parameters": _parameters(type(world.task), version),
+        }
+    finally:
+        world.close()
+    text = json.dumps(found, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def _model_numbers(model: mujoco.MjModel) -> Iterator[tuple[str, list[str]]]:
+    """Yields arrays and options of a model as text; of shapes, those that can collide."""
+    colliding = (model.geom_contype | model.geom_conaffinity) != 0
+    for kind, names in ARRAYS.items():
+        for name in names:
+            values = getattr(model, f"{kind}_{name}")
+            yield f"{kind}_{name}", _text(values[colliding] if kind == "geom" else values)
+    for name in OPTIONS:
+        yield name, _text(np.asarray(getattr(model.opt, name)))
+
+
+def _text(values: Any) -> list[str]:
+    numbers = np.asarray(values, float).ravel()
+    return [f"{value:.{SIGNIFICANT}g}" for value in np.where(abs(numbers) < LEAST, 0.0, numbers)]
+
+
+def _parameters(task: type[TabletopTask], version: int) -> dict[str, Any]:
+    """Returns the constants of the modules and classes of a task by name."""
+    # The base classes define neither success nor the places of objects.
+    own = task.__mro__[: task.__mro__.index(TabletopTask)]
+    found = _constants(vars(success))
+    for each in reversed(own):
+        if each.__module__ != TabletopTask.__module__:
+            found |= _constants(vars(sys.modules[each.__module__]))
+        found |= {name: value for name, value in vars(each).items() if _is_plain(value)}
+    if version != HOME_START:
+        found["start"] = repr(task.starts_within())
+    if task.judge_version is not None and version >= task.judge_version:
+        found["judge"] = {**_constants(vars(handling)), "drop_speed": task.drop_speed}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in CHOICES and not name.startswith("__")
+    }
+
+
+def _constants(names: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in names.items() if name.isupper() and _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    """Returns whether a value is a number, a text, or a tuple of them."""
+    if isinstance(value, tuple):
+        return all(_is_plain(each) for each in value)
+    return isinstance(value, bool | int | float | str)
+
 
 TASK_VERSION = "task_version"
 # Names in results and recipes. Results of earlier code lack them.

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.positions.comrope import ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.lie import LieRE
+from stringline.encoders.positions.lie import ComRopeLd, LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString
 
 published = import_module("published_encodings")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from stringline.datasets.command.option_comments import Keys, option_comments
+from stringline.datasets.command.configuration import Keys, option_comments
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FILES = sorted(CONFIGS.rglob("*.yaml"))

@@ -27,7 +27,7 @@ import stringline
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.contract.contract import ActionDimension, Contract
 from stringline.datasets.data import TASKS, main
-from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer
+from stringline.datasets.formats.act_hdf5 import ActHdf5Writer
 from stringline.datasets.formats.lerobot_writer import LeRobotWriter
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stringline.datasets.pointclouds.open3d_library import open3d
+from stringline.datasets.pointclouds.clouds import open3d
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.view import main
 

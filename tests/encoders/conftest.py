@@ -16,18 +16,15 @@ from stringline.encoders.positions.bases import (
     GivensBasis,
     HouseholderBasis,
 )
-from stringline.encoders.positions.block_frequencies import (
-    CirculantFrequencies,
-    LinearlyDependentFrequencies,
-)
-from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.frequencies import (
     AxialFrequencies,
+    CirculantFrequencies,
     FrequencyFactory,
+    LinearlyDependentFrequencies,
     MixedFrequencies,
 )
-from stringline.encoders.positions.lie import LieRE
+from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, LieRE
 from stringline.encoders.positions.presets import (
     CayleyString,
     CirculantString,
@@ -37,8 +34,13 @@ from stringline.encoders.positions.presets import (
     RopeMixed,
     VisionLlamaRope,
 )
-from stringline.encoders.positions.rotary import FixedRotary, NoEncoding, Rotary, RotaryEncoding
-from stringline.encoders.positions.tensor_product import TensorProductString
+from stringline.encoders.positions.rotary import (
+    FixedRotary,
+    NoEncoding,
+    Rotary,
+    RotaryEncoding,
+    TensorProductString,
+)
 
 HEADS, HEAD_DIM = 2, 16
 METRES = (0.2, 2.0)

@@ -15,9 +15,9 @@ from tests.encoders.perception.test_detectors import scene
 
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
 from stringline.encoders.perceive import main, with_heads
-from stringline.encoders.perception.initial_network import InitialNetwork
 from stringline.encoders.perception.perception_checkpoint import load_perception
 from stringline.encoders.perception.perception_network import Examples
+from stringline.encoders.perception.perception_run import InitialNetwork
 from stringline.encoders.positions.rotary import Rotary
 from stringline.policies import checkpoints
 

@@ -19,7 +19,6 @@ MODULES = (
     *(f"encoders.positions.{path.stem}" for path in ROOT.glob("encoders/positions/[a-z]*.py")),
     *(f"encoders.coordinates.{path.stem}" for path in ROOT.glob("encoders/coordinates/[a-z]*.py")),
     "encoders.vision.attention",
-    "encoders.vision.linear_attention",
 )
 NAMES = [
     name

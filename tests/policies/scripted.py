@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import ActionDimension, Array, Contract, Observation
-from stringline.policies.chunks.chunk import ActionChunk, Session
-from stringline.policies.chunks.prefix import ActionPrefix
+from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix, Session
 
 HZ = 10.0
 CONTRACT = Contract("point", "line", HZ, (), ("x",), (), (ActionDimension("x", "one", "joint"),))

@@ -18,26 +18,24 @@ from stringline.encoders.coordinates.canonical import CylindricalPlaces, Spheric
 from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces, PatchDepthPlaces
 from stringline.encoders.positions import presets
 from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
-from stringline.encoders.positions.block_frequencies import (
+from stringline.encoders.positions.frequencies import (
+    AxialFrequencies,
     CirculantFrequencies,
+    FrequencyInitialisation,
     LinearlyDependentFrequencies,
+    MixedFrequencies,
 )
-from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
-from stringline.encoders.positions.frequencies import AxialFrequencies, MixedFrequencies
-from stringline.encoders.positions.initialisation import FrequencyInitialisation
-from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.tensor_product import TensorProductString
+from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, LieRE
+from stringline.encoders.positions.rotary import TensorProductString
 from stringline.encoders.training.settings import TrainerSettings
 from stringline.encoders.vision.depth_inputs import SurfaceNormals
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
-from stringline.policies.action_spaces.open_close import OpenClose
-from stringline.policies.action_spaces.space import ContractActions
-from stringline.policies.algorithms.policy_settings import PolicySettings
-from stringline.policies.execution.execution import Execution
-from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
+from stringline.policies.action_spaces.space import ContractActions, OpenClose
+from stringline.policies.algorithms.chunk_policy import PolicySettings
+from stringline.policies.execution.execution import Execution, TemporalEnsemble
 from stringline.policies.networks.unet import UnetSettings
-from stringline.policies.observation.history import ObservationHistory
+from stringline.policies.observation.interfaces import ObservationHistory
 from stringline.policies.observation.normaliser import (
     MeanStdNormaliser,
     MinMaxNormaliser,

@@ -5,7 +5,7 @@ from typing import Any
 
 from stringline.datasets.contract.argument_checks import FINITE
 from stringline.datasets.embodiments.embodiment import CapsuleMount, Embodiment
-from stringline.real_robot.safety import cell_file, clearance, limits, link_points
+from stringline.real_robot.safety import cell, clearance, collision_model, limits
 from stringline.real_robot.safety.cell import Cell
 from stringline.real_robot.safety.clearance import Clearance
 
@@ -29,15 +29,15 @@ def _without_meshes(self: Clearance, embodiment: Embodiment, *given: Any, **more
 CELL_GUARDS: dict[str, tuple[Any, str, Any]] = {
     "tools": (Cell, "carried", _without_tools),
     "wrist cameras": (Cell, "carried", _without_cameras),
-    "speed of what is carried": (link_points, "_tips", lambda _: []),
+    "speed of what is carried": (collision_model, "_tips", lambda _: []),
     "published meshes": (Clearance, "__init__", _without_meshes),
     "pairs of one arm": (clearance, "_own_pairs", lambda *_: ()),
     "pose before torque": (Clearance, "overlaps", lambda *_: []),
-    "units of places": (cell_file, "_PLACE_M", FINITE),
-    "units of radii": (cell_file, "_RADIUS_M", FINITE),
-    "units of sizes": (cell_file, "_SIZE_M", FINITE),
-    "units of masses": (cell_file, "_MASS_KG", FINITE),
+    "units of places": (cell, "_PLACE_M", FINITE),
+    "units of radii": (cell, "_RADIUS_M", FINITE),
+    "units of sizes": (cell, "_SIZE_M", FINITE),
+    "units of masses": (cell, "_MASS_KG", FINITE),
     "units of heights": (limits, "_HEIGHT_M", FINITE),
     "units of clearances": (limits, "_CLEARANCE_M", FINITE),
-    "entries that are needed": (cell_file, "_check_complete", lambda *_: None),
+    "entries that are needed": (cell, "_check_complete", lambda *_: None),
 }

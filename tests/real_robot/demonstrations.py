@@ -4,11 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Observation
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.chunks.prefix import ActionPrefix
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.factory import make_environment
-from stringline.sim.experts.expert import Expert
+from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix
+from stringline.sim.environment.environment import TaskEnvironment, make_environment
+from stringline.sim.experts.expert_registry import Expert
 
 CONTROL_HZ = 50.0
 CHUNK = 48

@@ -10,18 +10,17 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import FINITE, POSITIVE
 from stringline.real_robot.device import device_process, scheduling
-from stringline.real_robot.device.device_loop import DeviceLoop
+from stringline.real_robot.device.device_loop import DeviceLoop, SuspensionClock
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.device.suspension_clock import SuspensionClock
-from stringline.real_robot.driver_interface.safe_command import SafeCommand
+from stringline.real_robot.driver_interface.driver import SafeCommand
 from stringline.real_robot.drivers.fri import versions
-from stringline.real_robot.ipc.motion_inputs import MotionInputs
+from stringline.real_robot.ipc.heartbeat import MotionInputs
 from stringline.real_robot.operator.input_line import InputLine
-from stringline.real_robot.safety import limits, sound_state
+from stringline.real_robot.safety import limits, robot_stages
 from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.sound_state import StateCheck
-from stringline.real_robot.safety.stage_cycle import Cycle
+from stringline.real_robot.safety.robot_stages import StateCheck
+from stringline.real_robot.safety.stage_context import Cycle
 
 
 def _as_if_sent(loop: DeviceLoop, sent: object, command: SafeCommand, now: float) -> None:
@@ -63,6 +62,6 @@ DEVICE_GUARDS: dict[str, tuple[Any, str, Any]] = {
     "soft start after a hold": (SafetyFilter, "_time_soft_start", _count_plans),
     "numbers in a state": (StateCheck, "_is_sound", staticmethod(lambda *_: True)),
     "repair of a state": (StateCheck, "repaired", lambda _, state, *__: state),
-    "ages of the future": (sound_state, "is_age", lambda _: True),
+    "ages of the future": (robot_stages, "is_age", lambda _: True),
     "frame of FRI 2.7": (versions, "unframed", lambda datagram: datagram[4:-4]),
 }

@@ -12,7 +12,7 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.stage_cycle import Freshness
+from stringline.real_robot.safety.stage_context import Freshness
 
 Vector = NDArray[np.float64]
 

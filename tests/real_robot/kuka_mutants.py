@@ -2,16 +2,18 @@
 
 from typing import Any
 
+from stringline.real_robot.drivers.fri.controller_io import OutputGripper
 from stringline.real_robot.drivers.fri.fri_arm import FriArm
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
-from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
 from stringline.real_robot.drivers.lcm import wsg
-from stringline.real_robot.drivers.lcm.arrival_clock import ArrivalClock
-from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram, Settling
-from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
+from stringline.real_robot.drivers.lcm.drake_messages import ArmReport, StatusInbox
+from stringline.real_robot.drivers.lcm.drake_program import (
+    ArrivalClock,
+    DrakeProgram,
+    LcmArm,
+    Settling,
+)
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
-from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
-from stringline.real_robot.drivers.lcm.status import ArmReport
 from stringline.real_robot.drivers.lcm.wsg import SchunkWsg
 
 Guard = tuple[Any, str, Any]  # Owner, name of the attribute, and its replacement.

@@ -4,8 +4,7 @@ from tests.real_robot.device_rig import DeviceRig
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.driver_interface.driver import ArmDriver
-from stringline.real_robot.emulators.fri.fri_client import FriEmulator
-from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
+from stringline.real_robot.emulators.program.emulator_client import FriEmulator, LcmEmulator
 from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode

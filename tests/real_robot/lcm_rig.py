@@ -11,9 +11,9 @@ from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
-from stringline.real_robot.emulators.lcm.command_check import command_row
-from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
+from stringline.real_robot.emulators.program.arm_check import command_row
 from stringline.real_robot.emulators.program.capture_file import captured_in
+from stringline.real_robot.emulators.program.emulator_client import LcmEmulator
 from stringline.real_robot.emulators.program.emulator_settings import USUAL_PREFIX
 from stringline.real_robot.safety.limits import SafetyLimits
 

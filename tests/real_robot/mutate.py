@@ -29,25 +29,23 @@ from tests.real_robot.servo_mutants import servo_mutants
 from tests.real_robot.source_mutants import SOURCE_GUARDS, SOURCE_SUITES, copied_tree
 
 from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, Interlock
-from stringline.real_robot.drivers.fri import fri_arm, fri_inbox, fri_session
-from stringline.real_robot.drivers.fri.answers import Answers
-from stringline.real_robot.drivers.fri.fri_arm import FriArm
+from stringline.real_robot.drivers.fri import fri_arm
+from stringline.real_robot.drivers.fri import fri_arm as fri_session
+from stringline.real_robot.drivers.fri import messages as fri_inbox
+from stringline.real_robot.drivers.fri.fri_arm import Answers, FriArm, Playback
 from stringline.real_robot.drivers.fri.fri_link import FriLink
-from stringline.real_robot.drivers.fri.playback import Playback
 from stringline.real_robot.drivers.kuka import kuka_arm, kuka_driver
-from stringline.real_robot.drivers.lcm import driver_messages, lcm_arm, status
-from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
-from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
-from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
-from stringline.real_robot.drivers.lcm.status import ArmReport
+from stringline.real_robot.drivers.lcm import drake_messages as status
+from stringline.real_robot.drivers.lcm import drake_program as driver_messages
+from stringline.real_robot.drivers.lcm import drake_program as lcm_arm
+from stringline.real_robot.drivers.lcm.drake_messages import ArmReport, StatusInbox
+from stringline.real_robot.drivers.lcm.drake_program import DrakeProgram, LcmArm
 from stringline.real_robot.safety import filter as safety
-from stringline.real_robot.safety import surroundings
-from stringline.real_robot.safety.cartesian_speed import CartesianSpeed
+from stringline.real_robot.safety import stage_context
 from stringline.real_robot.safety.keep_clear import KeepClear
 from stringline.real_robot.safety.limiter import MotionLimiter
-from stringline.real_robot.safety.motion_stages import MotionLimits
-from stringline.real_robot.safety.stage_context import StatelessStage
-from stringline.real_robot.safety.stage_cycle import Cycle
+from stringline.real_robot.safety.motion_stages import CartesianSpeed, MotionLimits
+from stringline.real_robot.safety.stage_context import Cycle, StatelessStage
 
 ROOT = Path(__file__).parents[2]
 SERVOS, FRI, LCM, GRIPPER = "servos: ", "FRI ", "LCM ", "gripper: "
@@ -147,8 +145,8 @@ def without_rule(index: int) -> None:
 
 def without_space(index: int) -> None:
     """Removes an obstacle."""
-    surroundings.SPACES = tuple(
-        space for at, space in enumerate(surroundings.SPACES) if at != index
+    stage_context.SPACES = tuple(
+        space for at, space in enumerate(stage_context.SPACES) if at != index
     )
 
 
@@ -304,7 +302,7 @@ def mutants() -> dict[str, Callable[[], None]]:
         found[f"rule {rule.__name__}"] = functools.partial(without_rule, index)
     for index, stage in enumerate(safety.STAGES):
         found[f"stage {stage.__name__}"] = functools.partial(without_stage, index)
-    for index, space in enumerate(surroundings.SPACES):
+    for index, space in enumerate(stage_context.SPACES):
         found[f"space {space.reason.name}"] = functools.partial(without_space, index)
     for name in ("velocity", "acceleration", "room to stop"):
         found[f"bound {name}"] = functools.partial(without_bound, name)

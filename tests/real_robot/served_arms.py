@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER, GripperServo
 from stringline.real_robot.drivers.dynamixel import control_table as table
-from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver, AlohaLeaders
+from stringline.real_robot.drivers.dynamixel.control_table import VIPERX, Servo
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX, Servo
-from stringline.real_robot.emulators.dynamixel.aloha_arms import EmulatedArms
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
-from stringline.real_robot.emulators.dynamixel.servo_server import Terminal
+from stringline.real_robot.emulators.dynamixel.servo_server import EmulatedArms, Terminal
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
 
 _PERIOD_S = 0.05

@@ -10,24 +10,16 @@ from typing import Any
 
 from stringline.real_robot.deployment import leader_teleoperation
 from stringline.real_robot.driver_interface.driver import ArmState
-from stringline.real_robot.drivers.dynamixel import (
-    aloha_driver,
-    bring_up,
-    bus,
-    leaders,
-    protocol,
-    read_only,
-    servo_arm,
-)
+from stringline.real_robot.drivers.dynamixel import aloha_driver, bus, protocol, servo_arm
+from stringline.real_robot.drivers.dynamixel import aloha_driver as leaders
+from stringline.real_robot.drivers.dynamixel import bus as read_only
 from stringline.real_robot.drivers.dynamixel import control_table as table
-from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.drivers.dynamixel.arm_pair import ArmPair
-from stringline.real_robot.drivers.dynamixel.bring_up import BringUp
+from stringline.real_robot.drivers.dynamixel import servo_arm as bring_up
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver, ArmPair
 from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError
-from stringline.real_robot.drivers.dynamixel.control_table import Register
+from stringline.real_robot.drivers.dynamixel.control_table import Register, Servo
 from stringline.real_robot.drivers.dynamixel.protocol import Packet, Parser
-from stringline.real_robot.drivers.dynamixel.servo_arm import DynamixelArm
-from stringline.real_robot.drivers.dynamixel.viperx import Servo
+from stringline.real_robot.drivers.dynamixel.servo_arm import BringUp, DynamixelArm
 
 SETTINGS = (
     table.DRIVE_MODE,

@@ -72,10 +72,10 @@ def _open(stage: str, comparison: str) -> SourceGuard:
 
 SOURCE_GUARDS = {
     "closed: stop line": _open(
-        "input_stages", "cycle.freshness.stop_line_age_s <= self.limits.oldest_stop_line_s"
+        "robot_stages", "cycle.freshness.stop_line_age_s <= self.limits.oldest_stop_line_s"
     ),
     "closed: permission": _open(
-        "input_stages", "cycle.freshness.permission_age_s <= self.limits.oldest_permission_s"
+        "robot_stages", "cycle.freshness.permission_age_s <= self.limits.oldest_permission_s"
     ),
     "closed: supervisor": _open(
         "target_stages", "cycle.freshness.supervisor_age_s <= self.limits.oldest_heartbeat_s"
@@ -104,7 +104,7 @@ SOURCE_GUARDS = {
     ),
     "closed: gaps": _open("motion_stages", "gap_s <= self.limits.longest_gap_s"),
     "closed: images of a chunk": SourceGuard(
-        "real_robot/safety/chunk_stages.py", "is_age(arrival.image_age_s) and ", ""
+        "real_robot/safety/target_stages.py", "is_age(arrival.image_age_s) and ", ""
     ),
     "error: braking": SourceGuard(
         f"{DEVICE}/device_worker.py", "                self._brake_blindly()\n", ""
@@ -166,23 +166,23 @@ SOURCE_GUARDS = {
         "if False:\n                    receiving.result()",
     ),
     "server: answers to pings": SourceGuard(
-        f"{REMOTE}/bounded_connection.py", "MOST_PONG_BYTES = 65536", "MOST_PONG_BYTES = 1 << 40"
+        f"{REMOTE}/server.py", "MOST_PONG_BYTES = 65536", "MOST_PONG_BYTES = 1 << 40"
     ),
     "server: idle clients": SourceGuard(
-        f"{REMOTE}/connection_slots.py", "return not self.waits and", "return False and"
+        f"{REMOTE}/request_queue.py", "return not self.waits and", "return False and"
     ),
     "server: clients that have asked": SourceGuard(
-        f"{REMOTE}/connection_slots.py", "IDLE_S = 10.0", "IDLE_S = -1.0"
+        f"{REMOTE}/request_queue.py", "IDLE_S = 10.0", "IDLE_S = -1.0"
     ),
     "server: number of clients": _never(
-        f"{REMOTE}/connection_slots.py", "len(self._taken) >= self.count"
+        f"{REMOTE}/request_queue.py", "len(self._taken) >= self.count"
     ),
-    "server: turns": _never(f"{REMOTE}/turns.py", "self._taken"),
+    "server: turns": _never(f"{REMOTE}/request_queue.py", "self._taken"),
     "server: pauses": SourceGuard(
-        f"{REMOTE}/turns.py", "PAUSE_WEIGHT = 50.0", "PAUSE_WEIGHT = 1e-9"
+        f"{REMOTE}/request_queue.py", "PAUSE_WEIGHT = 50.0", "PAUSE_WEIGHT = 1e-9"
     ),
     "server: longest lead": SourceGuard(
-        f"{REMOTE}/turns.py",
+        f"{REMOTE}/request_queue.py",
         "min(PAUSE_WEIGHT * pause_s, LONGEST_LEAD_S)",
         "PAUSE_WEIGHT * pause_s",
     ),
@@ -237,21 +237,21 @@ SOURCE_GUARDS = {
         "gone = leader.lost.any()",
     ),
     "frame: length": _never(
-        "real_robot/drivers/fri/fri_frame.py",
+        "real_robot/drivers/fri/versions.py",
         "size < 0 or _NUMBER.unpack_from(datagram)[0] != size",
     ),
     "frame: checksum": _never(
-        "real_robot/drivers/fri/fri_frame.py",
+        "real_robot/drivers/fri/versions.py",
         "_NUMBER.unpack_from(datagram, _NUMBER.size + size)[0] != zlib.crc32(message)",
     ),
     "line: characters": SourceGuard(
         "real_robot/operator/input_line.py", "set(data) == set(_ALIVE)", "bool(data)"
     ),
     "pedal: stuck": SourceGuard(
-        "real_robot/drivers/fri/run_input.py", "if held and self._was_released", "if held"
+        "real_robot/drivers/fri/controller_io.py", "if held and self._was_released", "if held"
     ),
     "pedal: released": SourceGuard(
-        "real_robot/drivers/fri/run_input.py",
+        "real_robot/drivers/fri/controller_io.py",
         "else 0.0",
         "else self._permission.value",
     ),

@@ -16,11 +16,9 @@ LIGHT = [
     "drivers.fri.fri_driver",
     "drivers.lcm.lcm_driver",
     "safety.filter",
-    "safety.target_sampler",
     "device.device_process",
     "device.device_worker",
     "emulators.emulate",
-    "emulators.fri.fri_client",
     "emulators.program.emulator_client",
     "recording.observation_bridge",
     "deploy",
@@ -106,7 +104,7 @@ def test_no_other_folder_opens_devices(folder: str) -> None:
 def test_only_drivers_know_the_bus_and_the_replay_of_logs_into_emulators() -> None:
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.dynamixel.bus"))
     assert {name for name in users if not name.startswith("drivers/dynamixel/")} <= {
-        "replay/dynamixel_replay.py"
+        "replay/incident_replay.py"
     }
     assert not any(
         uses(ROOM.parent / folder, lambda node: imports(node, "stringline.real_robot"))
@@ -158,9 +156,9 @@ def test_files_are_written_where_their_names_are_no_ports() -> None:
     assert uses(ROOM, writes_a_file) == {
         "calibration/calibration_session.py",
         "device/dry_run.py",
-        "emulators/plants/hand_plant.py",
+        "emulators/plants/plant.py",
         "emulators/program/capture_file.py",
-        "incidents/incident_files.py",
+        "incidents/incident_recorder.py",
         "deployment/live_view.py",
     }
 
@@ -172,13 +170,13 @@ def test_only_links_and_their_emulators_use_udp() -> None:
         "drivers/fri/fri_link.py",
         "drivers/lcm/lcm_link.py",
         "emulators/fri/fri_server.py",
-        "emulators/program/control.py",
+        "emulators/program/emulator_server.py",
     }
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.fri.fri_link"))
     assert users == {
         "drivers/fri/fri_arm.py",
         "drivers/fri/fri_driver.py",
-        "replay/fri_replay.py",
+        "replay/incident_replay.py",
     }
     users = uses(ROOM, lambda node: imports(node, "stringline.real_robot.drivers.lcm.lcm_link"))
     assert all(

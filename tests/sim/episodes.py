@@ -8,7 +8,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.expert import Expert
+from stringline.sim.experts.expert_registry import Expert
 from stringline.sim.props.prop import Prop
 
 

@@ -11,7 +11,7 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.expert import Expert
+from stringline.sim.experts.expert_registry import Expert
 from stringline.sim.tasks.hand_over_tasks import HandOverTask
 
 

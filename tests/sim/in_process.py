@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from stringline.datasets.contract.contract import Array
-from stringline.sim.rollout.messages import (
+from stringline.sim.rollout.rollout import Answer, Rollout, run_episode
+from stringline.sim.rollout.workers import (
     Command,
     MakeWorld,
     Message,
     RemoteTracebackError,
     WorkerFailed,
+    WorldHost,
 )
-from stringline.sim.rollout.rollout import Answer, Rollout, run_episode
-from stringline.sim.rollout.world_host import WorldHost
 from stringline.sim.rollout.world_interface import Simulation
 
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from tests.sim.in_process import InProcess
 
-from stringline.datasets.contract.contract import FIRST_FOREGROUND_SEGMENT
-from stringline.datasets.contract.validation import check_episode
+from stringline.datasets.contract.contract import FIRST_FOREGROUND_SEGMENT, check_episode
+from stringline.datasets.editing.derived_stores import Resolution, cache
 from stringline.datasets.editing.edit import part_of
-from stringline.datasets.editing.training_copy import Resolution, cache
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
@@ -22,14 +21,12 @@ from stringline.sim.collect import collect, open_recipe_world
 from stringline.sim.collection.collection_state import COLLECTION_FILE, Collection, Outcome, Recipe
 from stringline.sim.collection.demonstration import ornstein_uhlenbeck, record_episode
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.physics_digest import physics_digest
-from stringline.sim.rollout.messages import TaskResult, WorkerReady
-from stringline.sim.rollout.shared_folder import shared
-from stringline.sim.rollout.workers import Workers
+from stringline.sim.rollout.jobs import shared
+from stringline.sim.rollout.workers import TaskResult, WorkerReady, Workers
 from stringline.sim.rollout.world_interface import Simulation
 from stringline.sim.tasks import success
 from stringline.sim.worlds.world_registry import make_any_expert
-from stringline.sim.worlds.world_versions import world_versions
+from stringline.sim.worlds.world_versions import physics_digest, world_versions
 
 SMALL = Recipe(
     varied=False, cameras=("overhead", "wrist_left"), image_size=16, frame_hz=5.0, noise_rad=0.02

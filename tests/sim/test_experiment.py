@@ -21,8 +21,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.sim import experiment
 from stringline.sim.evaluate import INCOMPLETE, plain_settings
 from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
-from stringline.sim.experiments.experiment_plan import ExperimentPlan
-from stringline.sim.experiments.experiment_record import prepare
+from stringline.sim.experiments.experiment_plan import ExperimentPlan, prepare
 from stringline.sim.experiments.recipes import with_recipes
 from stringline.sim.rollout.jobs import FINISHED
 from stringline.sim.rollout.video import Video

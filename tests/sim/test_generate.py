@@ -9,8 +9,7 @@ from omegaconf import OmegaConf
 from stringline.datasets.images.image_store import ImageStore
 from stringline.sim.collection.stage_clips import StageSettings
 from stringline.sim.generate import chosen_assets, generate_images, generate_stages, pair
-from stringline.sim.scenes.scene_images import SceneSettings
-from stringline.sim.scenes.viewpoints import Optics
+from stringline.sim.scenes.scene_images import Optics, SceneSettings
 
 SMALL = SceneSettings(optics=Optics(size=(32, 40)), images_per_room=2)
 

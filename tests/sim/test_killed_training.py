@@ -11,8 +11,8 @@ import pytest
 from tests.sim.points import fill
 
 from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.training.history import History
-from stringline.encoders.training.run_state import FILE
+from stringline.encoders.training.monitor import History
+from stringline.encoders.training.trainer import STATE_FILE
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "killed_training.py"
@@ -33,7 +33,7 @@ def compare(folder: Path, steps: int, kills: Sequence[str]) -> None:
     assert done.returncode == 0, done.stderr
     whole, killed = folder / "whole", folder / "killed"
     for name in (
-        f"state/step_{steps:08d}/{FILE}",
+        f"state/step_{steps:08d}/{STATE_FILE}",
         "checkpoint/weights.safetensors",
         "latest/weights.safetensors",
     ):

@@ -18,7 +18,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.interfaces import Batch, Weigh
 from stringline.encoders.training.optimisation import LossModule, accumulate, examples, split
 from stringline.policies.checkpoints.load import build_policy
-from stringline.sim.training.window_batches import tensors
+from stringline.sim.training.training_data import tensors
 
 MEMORY = MODEL["observation_encoder"] | {"joint_dropout": 0.3}
 DENOISING = {key: MODEL[key] for key in ("chunk", "dim", "depth", "heads", "sampling_steps")} | {

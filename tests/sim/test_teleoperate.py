@@ -26,8 +26,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.trainer import Trainer
 from stringline.sim import teleoperate
 from stringline.sim.replay import replay_episode
-from stringline.sim.teleop.arm_controls import HANDLE_M
-from stringline.sim.teleop.page import EYE_M, LOOK_AT_M
+from stringline.sim.teleop.page import EYE_M, HANDLE_M, LOOK_AT_M
 from stringline.sim.train import train_policy
 
 SMALL = ("task.cameras=[overhead,wrist_left]", "task.image_size=32", "page_hz=5")

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from tests.sim.points import fill
 
 from stringline.datasets.store.store import EpisodeStore
-from stringline.sim.evaluation.suite_choices import suite_of_training
+from stringline.sim.evaluation.suites import suite_of_training
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from stringline.sim.train import main; main()"]

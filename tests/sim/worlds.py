@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tests.sim.deaths import Deaths
 
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.tasks.task_registry import make_task
 
 

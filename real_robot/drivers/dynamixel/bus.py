@@ -1,4 +1,7 @@
-"""One serial line with Dynamixel servos, with bounded waits and partial results."""
+"""One serial line with Dynamixel servos, with bounded waits and partial results.
+
+On a `ReadOnlyBus` nothing can be moved: it is for leader arms, and for dry runs.
+"""
 
 import contextlib
 import errno
@@ -12,6 +15,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from stringline.real_robot.driver_interface.driver import BusListener
+from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.control_table import Register
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
@@ -315,3 +319,42 @@ def _set_raw(fd: int, baud: int) -> None:
     except OSError as error:
         reason = error.strerror
         log.debug("%s: no low latency (%s); an FTDI adapter may add up to 16 ms.", fd, reason)
+
+
+_REQUESTS = frozenset({Instruction.PING, Instruction.READ, Instruction.SYNC_READ})
+_LIST_END = table.INDIRECT_ADDRESS.address + 2 * table.INDIRECT_COUNT
+
+
+class ReadOnlyError(RuntimeError):
+    """A packet other than a read was about to be sent on a read-only line."""
+
+
+class ReadOnlyBus(Bus):
+    """Sends reads only, and the list of registers that one answer contains.
+
+    The bytes themselves are checked, so all code that uses the bus is covered.
+    """
+
+    def send(self, packet: bytes, timeout_s: float = 0.02) -> None:
+        """Writes a packet that changes nothing.
+
+        Raises:
+            ReadOnlyError: The bytes are not one such packet; nothing is sent.
+        """
+        packets = Parser().feed(packet)
+        if len(packets) != 1 or not _changes_nothing(packets[0]):
+            found = (
+                ", ".join(f"instruction {one.instruction:#04x} to {one.ident}" for one in packets)
+                or "no packet"
+            )
+            raise ReadOnlyError(f"{self.port} is only read; refused: {found}. Nothing was sent.")
+        super().send(packet, timeout_s)
+
+
+def _changes_nothing(packet: Packet) -> bool:
+    if packet.instruction in _REQUESTS:
+        return True
+    address = int.from_bytes(packet.parameters[:2], "little")
+    end = len(packet.parameters) - 2
+    lists = table.INDIRECT_ADDRESS.address <= address and address + end <= _LIST_END
+    return packet.instruction == Instruction.WRITE and lists

@@ -1,6 +1,12 @@
-"""Registers and units of the servos in ALOHA arms: XM430-W350, XM540-W270 and XL430-W250.
+"""Registers and units of the servos in ALOHA arms, and the servos of each arm with their settings.
 
-The addresses are the same on all three (ROBOTIS e-manual).
+The addresses are the same on XM430-W350, XM540-W270 and XL430-W250 (ROBOTIS e-manual). The follower
+arm of ALOHA is a ViperX 300 6DOF (`vx300s`), the leader arm a WidowX 250 6DOF (`wx250s`).
+
+Ids, drive modes and limits of leaders are those of Interbotix' configuration, which does not
+contain the kinds of servos: stock arms have small servos at wrist_rotate and gripper, leaders of
+the kit may have larger ones, and both are only read. A leader has no torque, so its operating mode
+does not matter.
 """
 
 import math
@@ -139,3 +145,67 @@ def angle_of_ticks(ticks: float) -> float:
 def ticks_of_angle(angle: float) -> int:
     """Returns the nearest position register value for an angle in rad."""
     return CENTRE_TICK + round(angle / TICK_RAD)
+
+
+REVERSED = 1  # Drive mode bit 0.
+
+
+@dataclass(frozen=True)
+class Servo:
+    """One servo of an arm.
+
+    Attributes:
+        joint: Name of its joint, without the arm.
+        current_limit: Value of that register in units of 2.69 mA, or None for any value.
+        master: The servo whose commands it follows by its secondary id, or None.
+        alternatives: Other kinds that are accepted.
+    """
+
+    ident: int
+    joint: str
+    model: ServoModel
+    drive_mode: int
+    lower_tick: int = 0
+    upper_tick: int = 4095
+    operating_mode: OperatingMode = OperatingMode.POSITION
+    current_limit: int | None = None
+    master: int | None = None
+    alternatives: tuple[ServoModel, ...] = ()
+
+    @property
+    def secondary_id(self) -> int:
+        """Value of that register."""
+        return NO_SECONDARY_ID if self.master is None else self.master
+
+
+VIPERX = (
+    Servo(1, "waist", XM540, 0),
+    Servo(2, "shoulder", XM540, REVERSED, 841, 2867),
+    Servo(3, "shoulder", XM540, 0, 841, 2867, master=2),
+    Servo(4, "elbow", XM540, REVERSED, 898, 3094),
+    Servo(5, "elbow", XM540, 0, 898, 3094, master=4),
+    Servo(6, "forearm_roll", XM540, 0),
+    Servo(7, "wrist_angle", XM540, REVERSED, 830, 3504),
+    Servo(8, "wrist_rotate", XM430, 0),
+    Servo(
+        9,
+        "gripper",
+        XM430,
+        0,
+        operating_mode=OperatingMode.CURRENT_BASED_POSITION,
+        current_limit=300,
+    ),
+)
+
+
+WIDOWX = (
+    Servo(1, "waist", XM430, 0),
+    Servo(2, "shoulder", XM430, 0, 819, 3345),
+    Servo(3, "shoulder", XM430, REVERSED, 819, 3345, master=2),
+    Servo(4, "elbow", XM430, 0, 648, 3094),
+    Servo(5, "elbow", XM430, REVERSED, 648, 3094, master=4),
+    Servo(6, "forearm_roll", XM430, 0),
+    Servo(7, "wrist_angle", XM430, REVERSED, 910, 3447),
+    Servo(8, "wrist_rotate", XM430, 0, alternatives=(XL430,)),
+    Servo(9, "gripper", XL430, 0, alternatives=(XM430,)),
+)

@@ -1,31 +1,242 @@
-"""One arm over FRI: its controller's last message, the position of commands, and the answers.
+"""One arm over FRI: when it may be commanded, the position of commands, and the answers.
+
+Rules over its controller's last message tell whether commands may move the arm.
 
 After every change into a commanding state the first commands repeat the position that the
 controller commands itself. From there on a command must be near the one before; a command that is
-not is never sent. When messages or answers were lost, commands continue at the last one that the
-controller accepted: lost motion is never made up for.
+not is never sent.
+
+Each message of a controller names the last answer that it has accepted. An arm whose controller has
+no answer stands still. So commands do not continue along the path that was meant for the time in
+between: they begin again, at rest, at the last accepted one. Lost motion is never made up for.
+
+Commands are made by one clock and sent by another, as two controllers have no common one. They form
+a path, a point each period; each answer advances by about one point along it, a few points behind
+(`Playback`). Playing up to 1 % faster or slower keeps that distance, whichever clock is faster.
+Thereby speed changes by up to 1.03 times its change along the path plus 2 % of the speed, and no
+step is larger than the largest of the path.
 """
 
 import math
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.driver_interface.gripper import Gripper, NoGripper
 from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, STRAYED_RAD, Interlock
-from stringline.real_robot.drivers.fri.answers import Answers
-from stringline.real_robot.drivers.fri.enums import ControlMode, OperationMode, SessionState
-from stringline.real_robot.drivers.fri.fri_command import Command
-from stringline.real_robot.drivers.fri.fri_inbox import Inbox, usable, versions_of
+from stringline.real_robot.drivers.fri.controller_io import OutputGripper, RunInput
+from stringline.real_robot.drivers.fri.enums import (
+    CommandMode,
+    ControlMode,
+    DriveState,
+    OperationMode,
+    Overlay,
+    Quality,
+    SafetyState,
+    SessionState,
+)
 from stringline.real_robot.drivers.fri.fri_link import FriLink
-from stringline.real_robot.drivers.fri.fri_session import interlock_of
-from stringline.real_robot.drivers.fri.monitoring import Joints, Monitoring
-from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
-from stringline.real_robot.drivers.fri.playback import Playback
-from stringline.real_robot.drivers.fri.run_input import RunInput
+from stringline.real_robot.drivers.fri.messages import (
+    Command,
+    Inbox,
+    Joints,
+    Monitoring,
+    usable,
+    versions_of,
+)
 from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS, KukaArm
+
+_SESSIONS = {
+    SessionState.IDLE: Interlock.IDLE,
+    SessionState.MONITORING_WAIT: Interlock.MONITORING_WAIT,
+    SessionState.MONITORING_READY: Interlock.MONITORING_READY,
+    SessionState.COMMANDING_WAIT: Interlock.COMMANDING_WAIT,
+}
+Modes = Collection[OperationMode]
+
+
+def safety(message: Monitoring, modes: Modes) -> Interlock:
+    """The safety controller allows motion."""
+    return Interlock.NONE if message.safety is SafetyState.NORMAL else Interlock.SAFETY
+
+
+def operation_mode(message: Monitoring, modes: Modes) -> Interlock:
+    """The operation mode is one in which the arm may be moved."""
+    return Interlock.NONE if message.operation in modes else Interlock.OPERATION_MODE
+
+
+def session(message: Monitoring, modes: Modes) -> Interlock:
+    """The controller follows commands."""
+    return _SESSIONS.get(message.session, Interlock.NONE)
+
+
+def drives(message: Monitoring, modes: Modes) -> Interlock:
+    """All drives are on. Outside a motion the brakes are, so the session is checked before."""
+    active = message.drives and all(drive is DriveState.ACTIVE for drive in message.drives)
+    return Interlock.NONE if active else Interlock.DRIVES
+
+
+def command_mode(message: Monitoring, modes: Modes) -> Interlock:
+    """The application accepts joint positions, as an overlay on its own motion."""
+    accepts = message.command_mode is CommandMode.POSITION and message.overlay is Overlay.JOINT
+    return Interlock.NONE if accepts else Interlock.COMMAND_MODE
+
+
+def quality(message: Monitoring, modes: Modes) -> Interlock:
+    """Enough answers arrive in time."""
+    return Interlock.QUALITY if message.quality < Quality.GOOD else Interlock.NONE
+
+
+# The gravest first.
+RULES: tuple[Callable[[Monitoring, Modes], Interlock], ...] = (
+    safety,
+    operation_mode,
+    session,
+    drives,
+    command_mode,
+    quality,
+)
+
+
+def interlock_of(message: Monitoring, operation_modes: Modes) -> Interlock:
+    """Returns the gravest interlock by a controller's last message."""
+    return next((one for rule in RULES if (one := rule(message, operation_modes))), Interlock.NONE)
+
+
+_KEPT = 64
+_ROUND = 1 << 32
+
+
+class _Answer(NamedTuple):
+    number: int
+    message: int
+    position: Vector
+
+
+class Answers:
+    """The answers of one motion. Positions are (7,) rad."""
+
+    def __init__(self) -> None:
+        self._sent: deque[_Answer] = deque(maxlen=_KEPT)
+        self._taken = _Answer(-1, 0, np.zeros(0))
+        self._answered = 0
+        self._usual = math.inf
+
+    def begin(self, sequence: int, position: Vector) -> None:
+        """Forgets earlier answers: a motion begins with the message `sequence`, at `position`."""
+        self._sent.clear()
+        self._taken = _Answer(-1, sequence, position)
+        self._answered = sequence
+
+    def note(self, number: int, sequence: int, position: Vector) -> None:
+        """Notes answer `number` to message `sequence`, and its commanded position."""
+        self._sent.append(_Answer(number, sequence, position))
+        self._answered = sequence
+
+    def missed(self, message: Monitoring) -> Vector | None:
+        """Returns the last accepted position if the controller lacks an answer, or None.
+
+        Some controllers may always name an answer one message later than others: the usual delay
+        does not indicate a loss.
+        """
+        indices = [
+            index for index, answer in enumerate(self._sent) if answer.number == message.reflected
+        ]
+        if indices:
+            for _ in range(indices[0] + 1):
+                self._taken = self._sent.popleft()
+        behind = (self._answered - self._taken.message) % _ROUND
+        if indices:
+            self._usual = min(self._usual, behind)
+        unanswered = (message.sequence - self._answered) % _ROUND > message.receive_multiplier
+        if not unanswered and behind <= self._usual:
+            return None
+        return self._sent[-1].position if self._sent and self._usual else self._taken.position
+
+
+Positions = NDArray[np.float64]
+
+# Points between the last command and the next answer: enough for some jitter of either side.
+_WANTED = 3.0
+_GENTLE = 0.01  # Share by which it may play faster or slower.
+_FAR_BEHIND = 4.0
+_ROUNDING = 1e-12
+# Bound on the change of speed in playback: shares of that of the path, and of the speed.
+CHANGE_SHARE = 1.03
+SPEED_SHARE = 0.02
+
+
+class Playback:
+    """A path and a position on it. Positions are (J,).
+
+    Args:
+        position: Beginning of the path, at rest.
+
+    Attributes:
+        dry: Whether the path ended in the middle of the last step.
+    """
+
+    def __init__(self, position: Positions) -> None:
+        self._points = deque([position])
+        self._share = 0.0
+        self._largest = np.zeros_like(position)
+        self._waits = True
+        self.dry = False
+
+    @property
+    def backlog(self) -> float:
+        """Points that are not played yet."""
+        return len(self._points) - 1 - self._share
+
+    @property
+    def position(self) -> Positions:
+        """The last position played."""
+        if self._share == 0.0:
+            return self._points[0]
+        return np.asarray(self._points[0] + self._share * (self._points[1] - self._points[0]))
+
+    def give(self, position: Positions) -> None:
+        """Appends a point; during a rest, points that are not played are dropped."""
+        if self.backlog > _FAR_BEHIND and all(
+            np.array_equal(position, point) for point in list(self._points)[-2:]
+        ):
+            return
+        self._largest = np.maximum(self._largest, np.abs(position - self._points[-1]))
+        self._points.append(position)
+
+    def play(self) -> Positions:
+        """Advances by about one point, once there are enough of them, and returns the position."""
+        backlog = self.backlog
+        before = self.position
+        self._waits = self._waits and backlog < _WANTED
+        if self._waits:
+            return before
+        rate = 1.0 + min(max(_GENTLE * (backlog - _WANTED), -_GENTLE), _GENTLE)
+        points = self._points.copy()
+        share = self._share
+        self._go(min(rate, backlog))
+        if rate > 1.0 and self._is_large(self.position - before):
+            self._points = points
+            self._share = share
+            rate = 1.0
+            self._go(min(rate, backlog))
+        self.dry = rate > backlog + _ROUNDING and bool((self.position != before).any())
+        return self.position
+
+    def _is_large(self, step: Positions) -> bool:
+        return bool((np.abs(step) > self._largest + _ROUNDING).any())
+
+    def _go(self, by: float) -> None:
+        self._share += by
+        while self._share >= 1.0 - _ROUNDING and len(self._points) > 1:
+            self._points.popleft()
+            self._share = max(self._share - 1.0, 0.0)
+
 
 # A controller that has been silent for that many periods has ended its session, whatever the cause.
 _LOST_AFTER = 10

@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.real_robot.driver_interface.controller_input import ControllerInput
-from stringline.real_robot.driver_interface.driver import BusListener
-from stringline.real_robot.driver_interface.interlocks import Interlock, describe_interlock
-from stringline.real_robot.driver_interface.safe_command import SafeCommand
+from stringline.real_robot.driver_interface.driver import BusListener, SafeCommand
+from stringline.real_robot.driver_interface.interlocks import (
+    ControllerInput,
+    Interlock,
+    describe_interlock,
+)
+from stringline.real_robot.drivers.fri.controller_io import OutputGripper, RunInput
 from stringline.real_robot.drivers.fri.enums import OperationMode
 from stringline.real_robot.drivers.fri.fri_arm import FriArm
 from stringline.real_robot.drivers.fri.fri_link import FriLink
-from stringline.real_robot.drivers.fri.output_gripper import OutputGripper
-from stringline.real_robot.drivers.fri.run_input import RunInput
 from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, version_of
-from stringline.real_robot.drivers.kuka.arm_unit import ArmUnit, Controller
-from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS, ArmUnit, Controller
 from stringline.real_robot.drivers.kuka.kuka_driver import KukaDriver, KukaOptions
 
 

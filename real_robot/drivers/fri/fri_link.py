@@ -4,7 +4,7 @@ import logging
 import socket
 
 from stringline.real_robot.driver_interface.driver import BusListener
-from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
+from stringline.real_robot.drivers.fri.messages import LONGEST_MESSAGE
 
 log = logging.getLogger(__name__)
 

@@ -1,28 +1,83 @@
-"""The messages of each version of FRI.
+"""The messages of each version of FRI, and the frame of a message in a datagram.
 
 1.14, 1.15 and 1.16 are equal; later versions omit the commanded joints and add poses.
 `externalForce` of 2.7 is not decoded: its form is not known here.
+
+From 2.7 on, a message of n bytes has a frame, a datagram of n + 8 bytes: n (u32), the message, and
+the CRC-32 of the message with zlib's polynomial (u32), both little-endian. Until 2.5 a datagram is
+the bare message. Joints are a message of seven doubles, each under a tag of its own.
 """
 
+import struct
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri import enums
-from stringline.real_robot.drivers.fri.fri_frame import framed, unframed
-from stringline.real_robot.drivers.fri.fri_schema import (
+from stringline.real_robot.drivers.fri.protobuf import (
+    BYTES,
     DOUBLE,
+    FIXED64,
     INT32,
     TEXT,
     UINT32,
     UINT64,
     Field,
+    FriDecodeError,
     Kind,
     Message,
     enumerated,
     nested,
 )
-from stringline.real_robot.drivers.fri.joint_values import JOINT_VALUES
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
+
+_NUMBER = struct.Struct("<I")
+FRAME_SIZE = 2 * _NUMBER.size
+
+
+def framed(message: bytes) -> bytes:
+    """Returns the datagram of a message."""
+    return _NUMBER.pack(len(message)) + message + _NUMBER.pack(zlib.crc32(message))
+
+
+def unframed(datagram: bytes) -> bytes:
+    """Returns the message in a datagram.
+
+    Raises:
+        FriDecodeError: The length or the checksum is wrong.
+    """
+    size = len(datagram) - FRAME_SIZE
+    if size < 0 or _NUMBER.unpack_from(datagram)[0] != size:
+        raise FriDecodeError(
+            f"A datagram of {len(datagram)} bytes lacks the frame of FRI 2.7, which has the length "
+            "of the message and its checksum."
+        )
+    message = datagram[_NUMBER.size : -_NUMBER.size]
+    if _NUMBER.unpack_from(datagram, _NUMBER.size + size)[0] != zlib.crc32(message):
+        raise FriDecodeError("The checksum of a message is wrong.")
+    return message
+
+
+_TAG = 1 << 3 | FIXED64
+_ROW = struct.Struct("<" + "Bd" * JOINTS)
+_TAGS = bytes([_TAG]) * JOINTS
+_ANY = Message("JointValues", Field(1, "value", DOUBLE, JOINTS))
+
+
+def _read(raw: bytes) -> tuple[float, ...]:
+    # The usual form is decoded at once; others, such as doubles under one tag, field by field.
+    if len(raw) == _ROW.size and raw[:: _ROW.size // JOINTS] == _TAGS:
+        return _ROW.unpack(raw)[1::2]
+    return tuple(_ANY.decode(raw).get("value", ()))
+
+
+def _write(values: Sequence[float]) -> bytes:
+    return b"".join(_TAGS[:1] + DOUBLE.write(value) for value in values)
+
+
+JOINT_VALUES = Kind(BYTES, _read, _write)
+
 
 MOST_TRANSFORMATIONS = 5
 MOST_IO = 10

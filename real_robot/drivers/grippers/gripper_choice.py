@@ -6,8 +6,8 @@ from typing import Any
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.driver_interface.gripper import GripperSettings
+from stringline.real_robot.drivers.fri.controller_io import IoGripper
 from stringline.real_robot.drivers.fri.enums import IoType
-from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.lcm.wsg import WsgGripper
 
 FRI_OUTPUT = "fri_output"

@@ -1,10 +1,17 @@
-"""One LBR arm: the position at which commands continue, and its interlocks."""
+"""LBR arms without their protocol: links, controllers, arms and grippers, and their state.
+
+An arm knows the position at which its commands continue, and its interlocks.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
+from stringline.real_robot.driver_interface.driver import ArmState, BusListener
+from stringline.real_robot.driver_interface.gripper import Gripper
 from stringline.real_robot.driver_interface.interlocks import Interlock
 
 JOINTS = 7
@@ -61,3 +68,95 @@ class KukaArm(ABC):
             return True
         self._notice(Interlock.FAR)  # NaN as well.
         return False
+
+
+class Link(Protocol):
+    """A connection to one controller or several."""
+
+    listener: BusListener | None
+
+    def fileno(self) -> int:
+        """Descriptor to wait on."""
+        ...
+
+    def open(self) -> None:
+        """Opens the connection; raises ValueError if that is not possible."""
+        ...
+
+    def close(self) -> None:
+        """Closes the connection."""
+        ...
+
+
+class Controller(Protocol):
+    """A program that publishes the state of one arm or several, and clocks their commands.
+
+    Attributes:
+        pending: Whether a command is due.
+        fresh: Whether a message has arrived since the last read.
+        misses: Consecutive reads without a message.
+    """
+
+    pending: bool
+    fresh: bool
+    misses: int
+
+    @property
+    def lost(self) -> bool:
+        """Whether it or its connection is gone."""
+        ...
+
+    @property
+    def accepts(self) -> bool:
+        """Whether a command can be sent now."""
+        ...
+
+    @property
+    def stands(self) -> bool:
+        """Whether its arms have come to rest at their last command, for lack of another."""
+        ...
+
+    def problem(self) -> str:
+        """Returns the difference between its messages and the configuration; empty if none."""
+        ...
+
+
+class ArmUnit(NamedTuple):
+    """An arm with its controller and its gripper."""
+
+    controller: Controller
+    arm: KukaArm
+    gripper: Gripper
+
+
+def state_of(units: Sequence[ArmUnit], time: float, interlocks: Collection[Interlock]) -> ArmState:
+    """Returns the state of arms: controllers, then grippers that measure, count as servos.
+
+    `time` is the arrival of the last message, seconds on the clock of the device process.
+    """
+    rows = []
+    for unit in units:
+        gripper = unit.gripper.state
+        values = (gripper.opening, gripper.speed, gripper.force, unit.gripper.wanted)
+        joints = (*unit.arm.motion, unit.arm.anchor)
+        rows.append([np.append(row, one) for row, one in zip(joints, values, strict=True)])
+    position, velocity, effort, commanded = (
+        np.concatenate(parts) for parts in zip(*rows, strict=True)
+    )
+    controllers = [unit.controller for unit in units]
+    grippers = [unit.gripper.state for unit in units if unit.gripper.servo]
+    errors = [0] * len(controllers) + [one.error for one in grippers]
+    misses = [one.misses for one in controllers] + [one.misses for one in grippers]
+    return ArmState(
+        time=time,
+        position=position,
+        velocity=velocity,
+        effort=effort,
+        servo_error=np.array(errors, dtype=np.uint16),
+        servo_misses=np.array(misses, dtype=np.int32),
+        lost=np.array([one.lost for one in controllers]),
+        interlock=np.array(list(interlocks), dtype=np.uint8),
+        commanded=commanded,
+        accepts=np.array([one.accepts for one in controllers]),
+        stands=np.array([one.stands for one in controllers]),
+    )

@@ -10,15 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
+from stringline.real_robot.driver_interface.driver import (
+    ArmState,
+    RobotNotReadyError,
+    SafeCommand,
+    checked,
+)
 from stringline.real_robot.driver_interface.gripper import Gripper, GripperSettings
 from stringline.real_robot.driver_interface.interlocks import (
     READ_ONLY_WAIT_S,
     Interlock,
     describe_refusal,
 )
-from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
-from stringline.real_robot.drivers.kuka.arm_unit import ArmUnit, Controller, Link, state_of
+from stringline.real_robot.drivers.kuka.kuka_arm import ArmUnit, Controller, Link, state_of
 
 _PATIENCE_PERIODS = 1.5
 

@@ -14,15 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.real_robot.driver_interface.driver import BusListener
+from stringline.real_robot.driver_interface.driver import BusListener, SafeCommand
 from stringline.real_robot.driver_interface.gripper import NoGripper
 from stringline.real_robot.driver_interface.interlocks import Interlock, describe_interlock
-from stringline.real_robot.driver_interface.safe_command import SafeCommand
-from stringline.real_robot.drivers.kuka.arm_unit import ArmUnit
-from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS, ArmUnit
 from stringline.real_robot.drivers.kuka.kuka_driver import KukaDriver, KukaOptions
-from stringline.real_robot.drivers.lcm.channels import Channels, program_groups
-from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
+from stringline.real_robot.drivers.lcm.drake_messages import Channels, program_groups
+from stringline.real_robot.drivers.lcm.drake_program import DrakeProgram
 from stringline.real_robot.drivers.lcm.lcm_link import LOOPBACK, LcmLink
 
 # Longest time that a command and a status need on their way and in the program, together.

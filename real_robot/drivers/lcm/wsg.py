@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 
 from stringline.real_robot.driver_interface.driver import NOT_ALONE, NOT_FOLLOWING, STARTED_ANEW
 from stringline.real_robot.driver_interface.gripper import GripperState, within
-from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND
-from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LOOPBACK, LcmLink
-from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError
-from stringline.real_robot.drivers.lcm.reassembly import Source
-from stringline.real_robot.drivers.lcm.status import gripper_status
+from stringline.real_robot.drivers.lcm.drake_messages import SCHUNK_COMMAND, gripper_status
+from stringline.real_robot.drivers.lcm.lcm_link import (
+    DEFAULT_ADDRESS,
+    LOOPBACK,
+    LcmDecodeError,
+    LcmLink,
+    Source,
+)
 
 log = logging.getLogger(__name__)
 

@@ -1,34 +1,280 @@
-"""One emulated controller: its messages, the commands that it accepts, and its safety stops."""
+"""One emulated controller: its messages, the commands that it accepts, and its safety stops.
+
+Its session runs an application: a motion with a joint overlay. It rates its connection by a rule;
+KUKA's own rule is not public, and this one is an assumption. In the operation mode T1 it supervises
+the Cartesian speed of its arm. A gripper is an analogue output, or a valve with one bit or two.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.iiwa14 import FLANGE_Z, GRIPPER_Z
+from stringline.real_robot.drivers.fri.controller_io import IoValue
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
     ControlMode,
     DriveState,
+    IoDirection,
+    IoType,
     OperationMode,
     Overlay,
+    Quality,
     SafetyState,
     SessionState,
 )
-from stringline.real_robot.drivers.fri.fri_command import Command
-from stringline.real_robot.drivers.fri.fri_inbox import usable
-from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.drivers.fri.protobuf_wire import FriDecodeError
+from stringline.real_robot.drivers.fri.messages import Command, Monitoring, usable
+from stringline.real_robot.drivers.fri.protobuf import FriDecodeError
+from stringline.real_robot.drivers.fri.versions import FriVersion
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
-from stringline.real_robot.emulators.fri.connection_quality import QualityMeter
-from stringline.real_robot.emulators.fri.emulated_outputs import (
-    NEUTRAL,
-    UNSET,
-    bits_of,
-    inputs_of,
-    opening_of,
-)
-from stringline.real_robot.emulators.fri.emulated_session import ControllerSettings, EmulatedSession
 from stringline.real_robot.emulators.program.faulty_channel import KINDS, FaultyChannel
 from stringline.real_robot.ipc.array_messages import Json
+
+
+@dataclass(frozen=True)
+class QualityRule:
+    """Thresholds on the share of answers in time.
+
+    Attributes:
+        window: Number of answers that count.
+        fair: Smallest share for FAIR.
+        good: Smallest share for GOOD.
+        excellent: Smallest share for EXCELLENT.
+        most_missed: Consecutive answers that may be missing; with one more the connection is POOR.
+    """
+
+    window: int = 20
+    fair: float = 0.5
+    good: float = 0.8
+    excellent: float = 0.95
+    most_missed: int = 4
+
+    def __post_init__(self) -> None:
+        """Checks the order of the thresholds."""
+        if (
+            self.window < 1
+            or self.most_missed < 0
+            or not 0 <= self.fair <= self.good <= self.excellent <= 1
+        ):
+            raise ValueError(
+                f"A rule of quality needs window >= 1, most_missed >= 0 and 0 <= fair <= good <= "
+                f"excellent <= 1; got {self}."
+            )
+
+
+class QualityMeter:
+    """Rates a connection by a rule; a new one has had no answers."""
+
+    def __init__(self, rule: QualityRule) -> None:
+        self._rule = rule
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins again."""
+        self._seen: deque[bool] = deque([False] * self._rule.window, self._rule.window)
+        self._missed = self._rule.most_missed + 1
+
+    def note(self, answered: bool) -> None:
+        """Notes whether an answer arrived in time."""
+        self._seen.append(answered)
+        self._missed = 0 if answered else self._missed + 1
+
+    @property
+    def quality(self) -> Quality:
+        """Quality of the connection."""
+        rule = self._rule
+        share = sum(self._seen) / self._rule.window
+        if self._missed > rule.most_missed or share < rule.fair:
+            return Quality.POOR
+        if share < rule.good:
+            return Quality.FAIR
+        return Quality.GOOD if share < rule.excellent else Quality.EXCELLENT
+
+
+T1_SPEED = 0.25  # m/s
+_ROUNDING = 1e-9
+
+
+def t1_speed(*, unlimited: bool) -> float:
+    """Returns the largest speed in T1, m/s."""
+    return np.inf if unlimited else T1_SPEED
+
+
+class T1Supervision:
+    """Measures the speed of flange and gripper (TCP) from one commanded position to the next.
+
+    A real controller measures the arm, whose speed may briefly exceed that of its commands.
+
+    Args:
+        arm: Name of the arm, of seven hinges.
+        largest: Largest speed, m/s; infinite: any.
+    """
+
+    def __init__(self, embodiment: Embodiment, arm: str, largest: float) -> None:
+        self._embodiment = embodiment
+        self._arm = arm
+        self.largest = largest
+
+    def excess(self, before: Vector, after: Vector, seconds: float) -> float:
+        """Returns the speed between two positions (7,) if it is too large, or 0, m/s."""
+        if not np.isfinite(self.largest):
+            return 0.0
+        q = np.tile(self._embodiment.home, (2, 1))
+        q[:, self._embodiment.hinges[self._arm]] = (before, after)
+        T_base_gripper = self._embodiment.forward_kinematics(q)[self._arm]
+        gripper = T_base_gripper[:, :3, 3]
+        flange = gripper - (GRIPPER_Z - FLANGE_Z) * T_base_gripper[:, :3, 0]
+        moved = np.diff(np.stack([gripper, flange], axis=1), axis=0)
+        speed = float(np.linalg.norm(moved, axis=-1).max()) / seconds
+        return speed if speed > self.largest + _ROUNDING else 0.0
+
+
+# Names of inputs and outputs in the emulated controllers' project.
+GRIPPER_OUTPUT = "Gripper.Opening"
+GRIPPER_INPUT = "Gripper.MeasuredOpening"
+# The same gripper with a valve, and a bit for each direction.
+GRIPPER_OPEN = "Gripper.Open"
+GRIPPER_CLOSE = "Gripper.Close"
+GRIPPER_IS_OPEN = "Gripper.IsOpen"
+# A pedal of hold-to-run.
+RUN_PEDAL = "Run.Pedal"
+
+_AS_GOOD_AS_OPEN = 0.95
+# States of a valve's bits, to open and to close: not set by a client yet, so that they follow the
+# gripper; and neither.
+UNSET = ()
+NEUTRAL = (0.0, 0.0)
+
+
+def opening_of(outputs: Sequence[IoValue], before: float) -> float:
+    """Returns the target opening, 0 to 1, by the outputs that a client has written.
+
+    It stays at `before` without an output, or if a valve gets both bits or neither.
+    """
+    given = {one.name: one.value for one in outputs if math.isfinite(one.value)}
+    if GRIPPER_OUTPUT in given:
+        return min(max(given[GRIPPER_OUTPUT], 0.0), 1.0)
+    if GRIPPER_OPEN not in given:
+        return before
+    opens = bool(given[GRIPPER_OPEN])
+    closes = bool(given.get(GRIPPER_CLOSE, not opens))  # With one bit alone a spring closes.
+    return before if opens == closes else float(opens)
+
+
+def bits_of(outputs: Sequence[IoValue], before: tuple[float, ...]) -> tuple[float, ...]:
+    """Returns the valve's bits after a client has written outputs."""
+    given = {one.name: float(bool(one.value)) for one in outputs if math.isfinite(one.value)}
+    if GRIPPER_OUTPUT in given:
+        return UNSET
+    if GRIPPER_OPEN not in given:
+        return before
+    return given[GRIPPER_OPEN], given.get(GRIPPER_CLOSE, 1.0 - given[GRIPPER_OPEN])
+
+
+def inputs_of(
+    measured: float, wanted: float, bits: tuple[float, ...], pedal: float = 0.0
+) -> tuple[IoValue, ...]:
+    """Returns the inputs and outputs in each message, by the measured and the wanted opening."""
+    is_open = float(measured >= _AS_GOOD_AS_OPEN)
+    as_wanted = float(wanted >= 0.5)
+    opens, closes = bits or (as_wanted, 1.0 - as_wanted)
+    return (
+        IoValue(GRIPPER_INPUT, IoType.ANALOG, IoDirection.INPUT, measured),
+        IoValue(GRIPPER_IS_OPEN, IoType.BOOLEAN, IoDirection.INPUT, is_open),
+        IoValue(RUN_PEDAL, IoType.BOOLEAN, IoDirection.INPUT, pedal),
+        IoValue(GRIPPER_OUTPUT, IoType.ANALOG, IoDirection.OUTPUT, wanted),
+        IoValue(GRIPPER_OPEN, IoType.BOOLEAN, IoDirection.OUTPUT, opens),
+        IoValue(GRIPPER_CLOSE, IoType.BOOLEAN, IoDirection.OUTPUT, closes),
+    )
+
+
+# An application waits before it begins its motion, and the controller before it follows a client.
+_READY_PERIODS = 5
+_WAIT_PERIODS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class ControllerSettings:
+    """Settings of a controller.
+
+    Attributes:
+        lower: (7,) lower axis limits, rad.
+        upper: (7,) upper axis limits, rad.
+        fastest: (7,) rad/s; a command that is farther from the last than this allows causes a
+            safety stop.
+        t1: Supervision of the Cartesian speed in T1.
+        send_period_ms: Milliseconds between two messages.
+        restarts: Whether the application begins its motion again after an interruption.
+    """
+
+    version: FriVersion
+    lower: Vector
+    upper: Vector
+    fastest: Vector
+    send_period_ms: int
+    receive_multiplier: int
+    restarts: bool
+    rule: QualityRule
+    t1: T1Supervision
+
+
+class EmulatedSession:
+    """Changes its state as Sunrise does.
+
+    Attributes:
+        wants_motion: Whether the application is in its motion or about to begin it.
+    """
+
+    def __init__(self, *, restarts: bool) -> None:
+        self._restarts = restarts
+        self.wants_motion = True
+        self.state = SessionState.MONITORING_WAIT
+        self._periods = 0
+
+    @property
+    def commanding(self) -> bool:
+        """Whether a motion is in progress."""
+        return self.state in (SessionState.COMMANDING_WAIT, SessionState.COMMANDING_ACTIVE)
+
+    def advance(self, quality: Quality, *, may_move: bool, follows: bool) -> None:
+        """Advances by a period.
+
+        `may_move`: the safety controller allows motion. `follows`: the client repeats the
+        controller's position, as it must before it may command.
+        """
+        self._periods += 1
+        good = quality >= Quality.GOOD
+        match self.state:
+            case SessionState.MONITORING_WAIT if good:
+                self._go(SessionState.MONITORING_READY)
+            case SessionState.MONITORING_READY if not good:
+                self._go(SessionState.MONITORING_WAIT)
+            case SessionState.MONITORING_READY if (
+                may_move and self.wants_motion and self._periods >= _READY_PERIODS
+            ):
+                self._go(SessionState.COMMANDING_WAIT)
+            case SessionState.COMMANDING_WAIT | SessionState.COMMANDING_ACTIVE if not good:
+                self.break_off(SessionState.MONITORING_WAIT)
+            case SessionState.COMMANDING_WAIT if follows and self._periods >= _WAIT_PERIODS:
+                self._go(SessionState.COMMANDING_ACTIVE)
+            case _:
+                pass
+
+    def break_off(self, state: SessionState = SessionState.MONITORING_READY) -> None:
+        """Ends a motion in progress."""
+        if self.commanding:
+            self._go(state)
+            self.wants_motion = self._restarts
+
+    def _go(self, state: SessionState) -> None:
+        self.state = state
+        self._periods = 0
+
 
 _OF_THE_ARM = ("stop", "release", "leave", "restart", "t1", "t2", "aut", "period", "load")
 EVENTS = ("cut", "mend", *_OF_THE_ARM, "neutral", "pedal_down", "pedal_up", "power")

@@ -1,4 +1,4 @@
-"""The front end of emulated FRI controllers: a UDP connection per controller."""
+"""The emulator of KUKA controllers with FRI: a UDP connection per controller."""
 
 import contextlib
 import socket
@@ -9,12 +9,18 @@ from typing import Any, ClassVar
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.real_robot.drivers.fri.enums import SessionState
-from stringline.real_robot.drivers.fri.monitoring import LONGEST_MESSAGE
-from stringline.real_robot.emulators.fri.controller import EmulatedController
-from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
-from stringline.real_robot.emulators.fri.kuka_server import KukaServer
+from stringline.real_robot.drivers.fri.messages import LONGEST_MESSAGE
+from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.emulators.fri.controller import EmulatedController, QualityRule, t1_speed
+from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell, KukaServer
+from stringline.real_robot.emulators.grippers.emulated_wsg import gripper_rig_of
 from stringline.real_robot.emulators.program.capture_file import Captured, CaptureFile
-from stringline.real_robot.emulators.program.control import Served
+from stringline.real_robot.emulators.program.emulator_server import (
+    Served,
+    free_udp_ports,
+    kuka_world,
+)
+from stringline.real_robot.emulators.program.emulator_settings import FriSettings
 from stringline.real_robot.ipc.array_messages import Header
 
 _LOOPBACK = "127.0.0.1"
@@ -202,3 +208,39 @@ class FriServer(KukaServer):
         self._advance_world()
         for connection in self._by_arm.values():
             connection.tick()
+
+
+def fri_server(settings: FriSettings, control: socket.socket, images: socket.socket) -> FriServer:
+    """Returns the emulator."""
+    embodiment, plant = kuka_world(settings, images)
+    cell = EmulatedCell(
+        embodiment,
+        plant,
+        version_of(settings.version),
+        receive_multiplier=settings.receive_multiplier,
+        restarts=not settings.no_restart,
+        rule=QualityRule(
+            fair=min(0.5, settings.good), good=settings.good, most_missed=settings.most_missed
+        ),
+        gripper_rig=gripper_rig_of(settings, tuple(embodiment.grippers), plant.period_s),
+        t1_speed=t1_speed(unlimited=settings.t1_unlimited),
+    )
+    return FriServer(
+        cell,
+        _ports(tuple(cell.controllers), settings.ports),
+        control,
+        real_time=not settings.lock_step,
+        phase=settings.phase,
+        capture=settings.capture,
+    )
+
+
+def _ports(arms: tuple[str, ...], given: str) -> dict[str, int]:
+    if not given:
+        return dict(zip(arms, free_udp_ports(len(arms)), strict=True))
+    numbers = given.split(",")
+    if len(numbers) != len(arms) or not all(
+        number.isdigit() and 0 < int(number) < 1 << 16 for number in numbers
+    ):
+        raise ValueError(f"--ports {given!r} is not a number for each of {', '.join(arms)}.")
+    return dict(zip(arms, map(int, numbers), strict=True))

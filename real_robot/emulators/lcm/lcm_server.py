@@ -1,15 +1,24 @@
-"""The front end of emulated driver programs: LCM to the drivers."""
+"""The emulator of KUKA arms behind drake-iiwa-driver: LCM to the drivers."""
 
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
-from stringline.real_robot.emulators.fri.kuka_server import KukaServer
-from stringline.real_robot.emulators.lcm.driver_program import DriverProgramEmulator
-from stringline.real_robot.emulators.program.control import Served
+from stringline.real_robot.drivers.lcm.drake_messages import Channels
+from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, group_of
+from stringline.real_robot.emulators.fri.controller import t1_speed
+from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell, KukaServer
+from stringline.real_robot.emulators.grippers.emulated_wsg import gripper_rig_of
+from stringline.real_robot.emulators.lcm.emulated_program import VERSION, DriverProgramEmulator
+from stringline.real_robot.emulators.program.emulator_server import (
+    Served,
+    free_udp_ports,
+    kuka_world,
+)
+from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
 from stringline.real_robot.ipc.array_messages import Header
 
 # Between two periods while time does not count: programs need many of them to come up.
@@ -107,3 +116,56 @@ class LcmServer(KukaServer):
         self._advance_world()
         for program in self._programs:
             program.tick(program.arms, None, counted=False)
+
+
+def lcm_server(settings: LcmSettings, control: socket.socket, images: socket.socket) -> LcmServer:
+    """Returns the emulator."""
+    address = settings.address or f"{group_of(DEFAULT_ADDRESS)[0]}:{free_udp_ports(1)[0]}"
+    group_of(address)
+    embodiment, plant = kuka_world(settings, images)
+    gripper = replace(settings, gripper_address=settings.gripper_address or address)
+    rig = gripper_rig_of(gripper, tuple(embodiment.grippers), plant.period_s)
+    cell = EmulatedCell(
+        embodiment,
+        plant,
+        VERSION,
+        gripper_rig=rig,
+        t1_speed=t1_speed(unlimited=settings.t1_unlimited),
+    )
+    return LcmServer(
+        cell,
+        _programs(cell, address, settings),
+        control,
+        real_time=not settings.lock_step,
+        phase=settings.phase,
+    )
+
+
+def channels_of(prefix: str) -> Channels:
+    """Returns the channels of the driver program with this prefix."""
+    return Channels(f"{prefix}_COMMAND", f"{prefix}_STATUS", f"{prefix}_STATUS_TELEMETRY")
+
+
+def _programs(
+    cell: EmulatedCell, address: str, settings: LcmSettings
+) -> list[DriverProgramEmulator]:
+    arms = tuple(cell.controllers)
+    prefixes = settings.prefixes.split(",")
+    if (
+        len(prefixes) not in (1, len(arms))
+        or not all(prefixes)
+        or len(set(prefixes)) != len(prefixes)
+    ):
+        raise ValueError(
+            f"--prefixes {settings.prefixes!r} is not one for all of {', '.join(arms)}, or one "
+            f"for each."
+        )
+    found = []
+    for index, prefix in enumerate(prefixes):
+        own = arms if len(prefixes) == 1 else arms[index : index + 1]
+        capture = None if settings.capture is None else settings.capture / f"{prefix}.bin"
+        controllers = {arm: cell.controllers[arm] for arm in own}
+        found.append(
+            DriverProgramEmulator(controllers, address, channels_of(prefix), settings, capture)
+        )
+    return found

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.real_robot.emulators.plants.hand_plant import save_hand
+from stringline.real_robot.emulators.plants.plant import save_hand
 from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import make_environment
 from stringline.sim.experts.expert_registry import make_expert
 
 _REST_S = 0.3  # At the home pose, before it begins.

@@ -1,9 +1,34 @@
-"""Checks the goals that arrive at an arm against limits, in constant memory."""
+"""Checks the goals that arrived at an arm against limits, in constant memory, from captured bytes.
+
+Emulated servos capture goals in whole ticks. So a position may be half a tick beyond its limit, a
+step one tick longer than velocity allows, and the change of steps two ticks larger than
+acceleration allows. Commands over FRI are checked from the capture of the emulated controller, and
+commands over LCM from that of its driver program.
+"""
+
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.real_robot.drivers.dynamixel import control_table as table
+from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
+from stringline.real_robot.drivers.fri.fri_arm import CHANGE_SHARE, SPEED_SHARE
+from stringline.real_robot.drivers.fri.messages import Command
+from stringline.real_robot.drivers.fri.versions import FriVersion
+from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS
+from stringline.real_robot.drivers.lcm.drake_messages import IIWA_COMMAND
+from stringline.real_robot.drivers.lcm.lcm_link import LcmDecodeError
+from stringline.real_robot.emulators.program.capture_file import (
+    Captured,
+    CapturedRecords,
+    arrivals_in,
+)
+from stringline.real_robot.safety.limits import SafetyLimits
+
+Goals = NDArray[np.float64]
 
 _ROUNDING = 1e-9
 
@@ -26,12 +51,12 @@ class ArmCheck:
         resumed: Largest step at the beginning of an episode.
     """
 
-    def __init__(self, lower: Vector, upper: Vector, step: Vector, change: Vector) -> None:
+    def __init__(self, lower: Goals, upper: Goals, step: Goals, change: Goals) -> None:
         self._lower = lower
         self._upper = upper
         self._step = step
         self._change = change
-        self._last: Vector | None = None
+        self._last: Goals | None = None
         self._moved = np.zeros_like(lower)
         self._begins = False
         self._may_rest = False
@@ -43,7 +68,7 @@ class ArmCheck:
         self.beyond = -np.inf
 
     @property
-    def last(self) -> Vector | None:
+    def last(self) -> Goals | None:
         """The last goal (n,), or None before the first."""
         return self._last
 
@@ -52,7 +77,7 @@ class ArmCheck:
         """Whether the last step may have been one from rest."""
         return bool((np.abs(self._moved) <= self._change * (1 + _ROUNDING)).all())
 
-    def take(self, goals: Vector, *, begins: bool, departed: bool = False) -> None:
+    def take(self, goals: Goals, *, begins: bool, departed: bool = False) -> None:
         """Checks further goals (T, n).
 
         `begins`: an episode begins with them, at rest. `departed`: its first goal may already be a
@@ -99,3 +124,206 @@ class ArmCheck:
         The next step is one from rest, or continues the last one.
         """
         self._may_rest = True
+
+
+SERVO_JOINTS = 7  # Joints of an arm, the gripper last.
+_OPENING_PER_RAD = 0.9  # The linkage of the gripper opens by at most that.
+_HEAD = table.GOAL_POSITION.address.to_bytes(2, "little") + table.GOAL_POSITION.size.to_bytes(
+    2, "little"
+)
+_ENTRY = 1 + table.GOAL_POSITION.size
+
+
+def goals_of(packets: list[Packet]) -> Vector:
+    """Returns the goals (T, 7) in packets to an arm: rad, and the opening of the gripper."""
+    written = []
+    for packet in packets:
+        if packet.instruction == Instruction.SYNC_WRITE and packet.parameters[:4] == _HEAD:
+            entries = packet.parameters[4:]
+            ticks = [
+                int.from_bytes(entries[at + 1 : at + _ENTRY], "little", signed=True)
+                for at in range(0, _ENTRY * SERVO_JOINTS, _ENTRY)
+            ]
+            written.append([table.angle_of_ticks(tick) for tick in ticks])
+    angles = np.array(written, dtype=np.float64).reshape(-1, SERVO_JOINTS)
+    angles[:, -1] = FOLLOWER.opening(angles[:, -1])
+    return angles
+
+
+class CapturedGoals:
+    """The goals of an arm in a file that grows.
+
+    Args:
+        file: File that the emulator captures; see its `--capture`.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._at = 0
+        self._parser = Parser()
+
+    def fresh(self) -> tuple[Vector, Vector]:
+        """Returns the goals (T, 7) since the last call, and their times of arrival (T,).
+
+        Times are in seconds; NaN where the emulator recorded none, as in lock-step.
+        """
+        with self._file.open("rb") as stream:
+            stream.seek(self._at)
+            data = stream.read()
+        start = self._at
+        self._at += len(data)
+        ends = [(end, when) for end, when in arrivals_in(self._file) if start < end < self._at]
+        goals: list[Vector] = []
+        times: list[float] = []
+        for end, when in [*ends, (self._at, self._time_of(self._at))]:
+            found = goals_of(self._parser.feed(data[: end - start]))
+            data = data[end - start :]
+            start = end
+            goals.append(found)
+            times += [when] * len(found)
+        return np.concatenate(goals), np.array(times)
+
+    def _time_of(self, count: int) -> float:
+        return next((when for end, when in arrivals_in(self._file) if end >= count), np.nan)
+
+
+def servo_check(arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
+    """Returns the check of an arm's goals by the limits of both arms."""
+    own = [index for index, joint in enumerate(ALOHA.joints) if joint.arm == arm]
+    tick = np.full(SERVO_JOINTS, table.TICK_RAD)
+    tick[-1] *= _OPENING_PER_RAD
+    return ArmCheck(
+        limits.lower[own] - tick / 2,
+        limits.upper[own] + tick / 2,
+        limits.velocity[own] * period_s + tick,
+        limits.acceleration[own] * period_s**2 + 2 * tick,
+    )
+
+
+class FriLine:
+    """Checks the commands that moved an arm, in a file that grows.
+
+    Its controller expects an answer to each message. Each time that it releases its arm, a path
+    begins, at rest. Where it lacked an answer the arm stood still, and the next step is one from
+    rest.
+
+    Args:
+        file: File that the emulator captures; see its `--capture`.
+        check: Limits of the arm's joints.
+    """
+
+    def __init__(self, file: Path, version: FriVersion, check: ArmCheck) -> None:
+        self._records = CapturedRecords(file)
+        self._version = version
+        self.check = check
+        self._period = 0
+        self._run: list[tuple[float, ...]] = []
+        self._begins = True
+
+    def begins_at(self, start: int) -> None:
+        """Does nothing: the first command of an episode continues the last of the one before."""
+
+    def take(self, sent: int) -> None:
+        """Checks the commands that were added."""
+        for one in self._records.fresh():
+            if not one.active:
+                self._check_run()
+                self._begins = True
+            elif one.taken:
+                self._step(one)
+        self._check_run()
+
+    def _step(self, one: Captured) -> None:
+        if not self._begins and one.period != self._period + 1:
+            self._check_run()
+            self.check.halt()
+        self._run.append(Command.of(self._version, one.data).position)
+        self._period = one.period
+        if self._begins:
+            self._check_run()
+
+    def _check_run(self) -> None:
+        if self._run:
+            self.check.take(np.array(self._run), begins=self._begins)
+            self._run = []
+            self._begins = False
+
+
+def axis_check(embodiment: Embodiment, arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
+    """Returns the limits of an arm's seven joints, without a tolerance for rounding.
+
+    Arms but the first have a clock of their own, by which the path of their commands is played: see
+    `Playback`.
+    """
+    hinges = embodiment.hinges[arm]
+    assert len(hinges) == JOINTS
+    step = limits.velocity[hinges] * period_s
+    change = limits.acceleration[hinges] * period_s**2
+    if arm != embodiment.arms[0]:
+        change = CHANGE_SHARE * change + SPEED_SHARE * step
+    return ArmCheck(limits.lower[hinges], limits.upper[hinges], step, change)
+
+
+_MAY_BE_LATE = 1  # Periods.
+
+
+def command_row(payload: bytes) -> tuple[float, ...]:
+    """Returns the positions of all arms in an encoded command, or () if it cannot be decoded."""
+    try:
+        found = IIWA_COMMAND.decode(payload)["joint_position"]
+    except LcmDecodeError:
+        return ()
+    assert isinstance(found, tuple)
+    return found
+
+
+class LcmLine:
+    """Checks the commands of one arm, in a file that grows.
+
+    Each time that the program releases its arms, a path begins, at rest. Where the program lacked
+    commands for its periods the arms stood still, and the next step is one from rest. A command may
+    arrive just after the period that it was sent for, so one missing command may be late.
+
+    Args:
+        file: File that the emulator captures; see its `--capture`.
+        place: Index of the arm in the program.
+        check: Limits of the arm's joints.
+    """
+
+    def __init__(self, file: Path, place: int, check: ArmCheck) -> None:
+        self._records = CapturedRecords(file)
+        self._own = slice(JOINTS * place, JOINTS * (place + 1))
+        self.check = check
+        self._begins = True
+        self._period = 0
+        self._data = b""
+
+    def begins_at(self, start: int) -> None:
+        """Does nothing: the first command of an episode continues the last of the one before."""
+
+    def take(self, sent: int) -> None:
+        """Checks the commands that were added."""
+        for one in self._records.fresh():
+            row = command_row(one.data)
+            if not one.active or not row:
+                self._begins = True
+                continue
+            if one.period == self._period and one.data == self._data:
+                continue  # It was sent twice, as if it had been lost.
+            missing = one.period - self._period - 1
+            if missing > _MAY_BE_LATE:
+                self.check.halt()
+            elif missing > 0:
+                self.check.may_halt()
+            self.check.take(np.array(row[self._own])[None], begins=self._begins)
+            self._begins = False
+            self._period = one.period
+            self._data = one.data
+
+
+def lcm_check(embodiment: Embodiment, arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
+    """Returns the limits of an arm's seven joints, without a tolerance for rounding."""
+    hinges = embodiment.hinges[arm]
+    step = limits.velocity[hinges] * period_s
+    change = limits.acceleration[hinges] * period_s**2
+    return ArmCheck(limits.lower[hinges], limits.upper[hinges], step, change)

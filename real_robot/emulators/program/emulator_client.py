@@ -1,4 +1,8 @@
-"""An emulator as its users see it: a process to start, control and end."""
+"""An emulator as its users see it: a process to start, control and end.
+
+`LeaderEmulator` has leader arms, `FriEmulator` KUKA arms over FRI, and `LcmEmulator` KUKA arms
+behind drake-iiwa-driver.
+"""
 
 import json
 import os
@@ -7,14 +11,20 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import stringline
 from stringline.datasets.contract.contract import Array, Camera
+from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM, gripper_settings
+from stringline.real_robot.drivers.lcm.wsg import WsgGripper
 from stringline.real_robot.emulators.program.emulator_settings import (
+    OF_THE_ARMS,
     AlohaSettings,
     EmulatorSettings,
+    FriSettings,
+    LcmSettings,
     LeaderSettings,
 )
 from stringline.real_robot.ipc.array_messages import Header, Json, receive, send
@@ -178,3 +188,112 @@ def square_size(cameras: Sequence[Camera]) -> int:
             f"images of one size."
         )
     return height
+
+
+@dataclass(frozen=True)
+class ControllerReport:
+    """Statistics of a controller since it was switched on.
+
+    Attributes:
+        periods: Messages sent.
+        in_time: Number of these that were answered before the next.
+        stops: Reasons for which it has stopped its arm, oldest first.
+    """
+
+    periods: int
+    in_time: int
+    stops: tuple[str, ...]
+    state: str
+
+
+class KukaEmulator(Emulator):
+    """Emulated KUKA arms, over FRI or behind a driver program."""
+
+    def reboot(self, *, patient: bool = False) -> None:
+        """Switches all controllers off and on.
+
+        In lock-step sessions come up by themselves again, until the next episode; over FRI, if
+        `patient`, controllers advance only by `nudge`.
+        """
+        self._request({"operation": "reboot", "patient": patient})
+
+    def _reports(self) -> dict[str, dict[str, Any]]:
+        """Returns the fields of the report of each arm since it was switched on."""
+        found: Any = self._request({"operation": "report"})[0]["report"]
+        return {arm: {**entry, "stops": tuple(entry["stops"])} for arm, entry in found.items()}
+
+
+class FriEmulator(KukaEmulator):
+    """Emulated KUKA controllers with FRI; `ports` are `address:number` that a driver opens, by arm.
+
+    Args:
+        gripper: Settings of the driver's grippers; only grippers with a connection of their own
+            make a difference here.
+        **settings: Fields of `FriSettings`; None stands for the default.
+    """
+
+    SETTINGS: ClassVar[type[EmulatorSettings]] = FriSettings
+
+    def __init__(self, *, gripper: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        given = {name: value for name, value in settings.items() if value is not None}
+        found = gripper_settings(gripper, ())
+        if isinstance(found, WsgGripper):
+            given |= {
+                "gripper": WSG_LCM,
+                "gripper_address": found.address,
+                "gripper_interface": found.interface,
+                "gripper_commands": found.command_channel,
+                "gripper_states": found.status_channel,
+            }
+        super().__init__(**given)
+
+    def nudge(self, arm: str) -> None:
+        """Makes a controller send its next message, answered or not.
+
+        Only in lock-step, before the first episode.
+        """
+        self._request({"operation": "nudge", "arm": arm})
+
+    def report(self) -> dict[str, ControllerReport]:
+        """Returns the statistics of each controller since it was switched on, by arm."""
+        return {arm: ControllerReport(**entry) for arm, entry in self._reports().items()}
+
+
+@dataclass(frozen=True)
+class ProgramReport(ControllerReport):
+    """Statistics of an arm and its driver program; `periods` are statuses, `in_time` commands.
+
+    Attributes:
+        ended: Reason for which the program has ended itself; empty while it runs.
+        inhibited: Whether it ignores commands because the arm's motion has begun a second time.
+    """
+
+    ended: str
+    inhibited: bool
+
+
+class LcmEmulator(KukaEmulator):
+    """Emulated KUKA arms behind drake-iiwa-driver; `ports` are `group:port` of LCM by arm.
+
+    Args:
+        gripper: Gripper beside each arm, in the group of the arms; None: the arms have none.
+        **settings: Fields of `LcmSettings`; None stands for the default.
+    """
+
+    SETTINGS: ClassVar[type[EmulatorSettings]] = LcmSettings
+
+    def __init__(self, *, gripper: WsgGripper | None = None, **settings: Any) -> None:
+        given = {name: value for name, value in settings.items() if value is not None}
+        if gripper is None:
+            given["gripper"] = OF_THE_ARMS
+        else:
+            given |= {
+                "gripper": WSG_LCM,
+                "gripper_commands": gripper.command_channel,
+                "gripper_states": gripper.status_channel,
+            }
+        super().__init__(**given)
+
+    def report(self) -> dict[str, ProgramReport]:
+        """Returns the statistics of each arm since it was switched on."""
+        return {arm: ProgramReport(**entry) for arm, entry in self._reports().items()}

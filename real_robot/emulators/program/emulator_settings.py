@@ -12,7 +12,7 @@ from stringline.real_robot.drivers.fri.versions import DEFAULT_VERSION, VERSIONS
 from stringline.real_robot.drivers.grippers.gripper_choice import WSG_LCM
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LOOPBACK
 from stringline.real_robot.drivers.lcm.wsg import COMMAND_CHANNEL, STATUS_CHANNEL
-from stringline.real_robot.safety.kuka_limits import KUKA_EMBODIMENTS
+from stringline.real_robot.safety.limits import KUKA_EMBODIMENTS
 
 OF_THE_ARMS = "of_the_arms"  # The gripper belongs to the emulated controller.
 USUAL_PREFIX = "IIWA"

@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from stringline.datasets.augmentation.appearance_augmentation import (
+    GREY,
+    LightAugmentation,
+    relight,
+)
 from stringline.datasets.augmentation.augment import Augmentation, CameraBatch, Transform
-from stringline.datasets.augmentation.crop_augmentation import CropAndResize, crop
-from stringline.datasets.augmentation.depth_augmentation import StereoDepth
-from stringline.datasets.augmentation.light_augmentation import GREY, LightAugmentation, relight
+from stringline.datasets.augmentation.camera_augmentation import CropAndResize, StereoDepth, crop
 from stringline.datasets.contract.contract import Camera
 
 HEIGHT, WIDTH, UNIT_M = 40, 60, 0.0001

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stringline.datasets.augmentation.augment import CameraBatch
-from stringline.datasets.augmentation.colour_dropout import GREY, ColourDropout
+from stringline.datasets.augmentation.camera_augmentation import GREY, ColourDropout
 
 BATCH = 400
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from stringline.datasets.augmentation.augment import CameraBatch
-from stringline.datasets.augmentation.colour_sensor_augmentation import ColourSensor
+from stringline.datasets.augmentation.camera_augmentation import ColourSensor
 
 NONE, ONE = (0.0, 0.0), (1.0, 1.0)
 

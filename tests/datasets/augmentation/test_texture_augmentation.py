@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from stringline.datasets.augmentation.appearance_augmentation import TextureOverlay
 from stringline.datasets.augmentation.augment import Augmentation, CameraBatch
-from stringline.datasets.augmentation.crop_augmentation import CropAndResize
-from stringline.datasets.augmentation.texture_augmentation import TextureOverlay
+from stringline.datasets.augmentation.camera_augmentation import CropAndResize
 from stringline.datasets.contract.contract import Camera
 
 B, H, W = 48, 32, 40

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stringline.datasets.cameras.image_size import ImageSize
+from stringline.datasets.cameras.resampling import ImageSize
 from stringline.datasets.contract.contract import Camera
 
 OLD = Camera("overhead", 48, 64)

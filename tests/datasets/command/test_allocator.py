@@ -10,7 +10,7 @@ import pytest
 FAULTS = """
 import os, resource, sys
 import numpy as np
-from stringline.datasets.command.allocator import keep_freed_memory
+from stringline.datasets.command.entry_points import keep_freed_memory
 kept = keep_freed_memory() if sys.argv[1] == "keep" else None
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):

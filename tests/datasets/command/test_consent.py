@@ -10,7 +10,7 @@ import yaml
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
-from stringline.datasets.command.consent import consented, named_packages, packages_of
+from stringline.datasets.extensions.trust import consented, named_packages, packages_of
 
 WriteModule = Callable[[str, str], Path]
 

@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 import stringline
 from stringline.datasets.command.application import run
 from stringline.datasets.command.entry_points import COMMANDS
-from stringline.datasets.command.missing_package import PACKAGES, missing_package
+from stringline.datasets.command.installation import PACKAGES, missing_package
 
 ROOT = Path(__file__).parents[3]
 LIBUSB = "libusb-1.0.so.0: cannot open shared object file: No such file or directory"

@@ -8,7 +8,7 @@ import pytest
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
-from stringline.datasets.command.recipe import command_recipe
+from stringline.datasets.command.configuration import command_recipe
 
 
 def test_the_recipe_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 import stringline
 from stringline.datasets.command.user_errors import raised_here
+from stringline.datasets.formats.checks import blamed_on_data
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.guard import blamed_on_data
 
 
 def failing(source: str, file: Path) -> Callable[[], None]:

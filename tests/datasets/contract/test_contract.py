@@ -7,8 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.contract import ActionDimension, Array, Camera, Contract
-from stringline.datasets.contract.validation import check_action, check_episode, check_observation
+from stringline.datasets.contract.contract import (
+    ActionDimension,
+    Array,
+    Camera,
+    Contract,
+    check_action,
+    check_episode,
+    check_observation,
+)
 
 CONTRACT = Contract(
     embodiment="post",

@@ -17,12 +17,11 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import ZipStore
 
-import stringline.datasets.editing.packing
+import stringline.datasets.editing.archive
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.editing.archive import SUFFIX, Remote, archive, estimated_size, expand
 from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.sizes import format_size
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore, format_size
 from stringline.datasets.store.verification import verify_store
 from stringline.datasets.store.zarr_layout import array_name
 
@@ -94,7 +93,7 @@ def test_round_trips_are_exact(
     store: EpisodeStore, tmp_path: Path, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For any chunk size, all files of the store are equal after expansion, metadata included."""
-    monkeypatch.setattr(stringline.datasets.editing.packing, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(stringline.datasets.editing.archive, "CHUNK_BYTES", chunk_bytes)
     url = str(tmp_path / "archive")
     assert archive(store, url) == store.names()
     assert sorted(os.listdir(url)) == [f"{name}{SUFFIX}" for name in store.names()]

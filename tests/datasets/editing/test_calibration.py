@@ -11,9 +11,9 @@ from tests.datasets.editing.waiting import waiting
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.data import main
-from stringline.datasets.editing.calibration import calibrate
+from stringline.datasets.editing.edit import calibrate
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.pointclouds.camera_check import check_cameras
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore

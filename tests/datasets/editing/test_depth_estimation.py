@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tests.datasets.conftest import MakeEpisode
 
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.editing.depth_estimation import DepthEstimation, estimate_depth
+from stringline.datasets.editing.derived_stores import DepthEstimation, estimate_depth
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 

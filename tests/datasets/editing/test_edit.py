@@ -15,6 +15,7 @@ from tests.datasets.editing.waiting import delete_locked, waiting
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
+from stringline.datasets.editing.derived_stores import Conditions, filter_store, merge, split_store
 from stringline.datasets.editing.edit import (
     delete,
     part_of,
@@ -24,8 +25,7 @@ from stringline.datasets.editing.edit import (
     take_over,
     trim,
 )
-from stringline.datasets.editing.selection import Conditions, filter_store, merge, split_store
-from stringline.datasets.files.lock import exclusive
+from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.store.episode import EpisodeAttributes, read_episode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import recover, transaction, trash_of

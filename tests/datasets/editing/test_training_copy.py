@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from stringline.datasets.cameras.image_size import ImageSize
 from stringline.datasets.cameras.resampling import (
     DepthResampling,
+    ImageSize,
     resample_colour,
     resample_depth,
     resample_intrinsics,
 )
 from stringline.datasets.contract.contract import Contract
+from stringline.datasets.editing.derived_stores import Resolution, cache
 from stringline.datasets.editing.edit import delete, trim
-from stringline.datasets.editing.training_copy import Resolution, cache
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store

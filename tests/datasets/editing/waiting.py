@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from stringline.datasets.files import lock
+from stringline.datasets.files import atomic as lock
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import Change, recover
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stringline.datasets.files.made_folder import made_folder
+from stringline.datasets.files.atomic import made_folder
 
 
 def fail(folder: Path, *files: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stringline.datasets.files import replaced_directory as module
-from stringline.datasets.files.replaced_directory import exchange, replaced_directory, standing
+from stringline.datasets.files import atomic as module
+from stringline.datasets.files.atomic import exchange, replaced_directory, standing
 from stringline.policies.checkpoints.load import find_checkpoint
 
 FILES = ("checkpoint.yaml", "weights.safetensors")
@@ -101,9 +101,7 @@ def test_folders_are_exchanged_or_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_c_library_without_an_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "stringline.datasets.files.replaced_directory.ctypes.CDLL", lambda name: object()
-    )
+    monkeypatch.setattr("stringline.datasets.files.atomic.ctypes.CDLL", lambda name: object())
     write(tmp_path / "best", "old")
     assert not exchange(tmp_path / "best", tmp_path / "best")
     write(tmp_path / "best", "new")

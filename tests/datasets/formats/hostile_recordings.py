@@ -11,7 +11,7 @@ from mcap.records import Chunk, DataEnd, Footer, Header
 from tests.datasets.formats.hostile_corpus import case, secret_of
 from tests.datasets.formats.small_sets import mcap, rlds
 
-from stringline.datasets.formats.tfrecord import masked_crc32c
+from stringline.datasets.formats.tfds import masked_crc32c
 
 MAGIC = b"\x89MCAP0\r\n"
 TERABYTE = 2**40

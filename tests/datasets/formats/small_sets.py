@@ -16,14 +16,12 @@ from tests.datasets.formats.lerobot_recordings import recorded
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
-from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader, UmiReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.lerobot import LeRobotReader
-from stringline.datasets.formats.libero import LiberoReader
 from stringline.datasets.formats.mcap import McapReader
 from stringline.datasets.formats.rlds import RldsReader
-from stringline.datasets.formats.robomimic import RobomimicReader
-from stringline.datasets.formats.umi import UmiReader
+from stringline.datasets.formats.robomimic import LiberoReader, RobomimicReader
 from stringline.datasets.formats.vector_layout import AlohaLayout, NamedLayout
 from stringline.datasets.formats.video import write_video
 

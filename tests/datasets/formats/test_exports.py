@@ -17,8 +17,7 @@ import zarr
 from stringline.datasets.embodiments.aloha import GRIPPER_SERVOS
 from stringline.datasets.files.atomic import NoSpaceError
 from stringline.datasets.formats import exporting, importing
-from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
-from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer
+from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.diffusion_policy import (
     DiffusionPolicyReader,
     DiffusionPolicyWriter,

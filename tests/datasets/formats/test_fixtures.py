@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader, UmiReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
-from stringline.datasets.formats.umi import UmiReader
 from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.store.store import EpisodeStore
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.aloha import FINGER_OPEN, GRIPPER_SERVOS, finger_of_opening
-from stringline.datasets.formats.grippers import (
+from stringline.datasets.formats.conversions import (
     GRIPPER_CONVENTIONS,
     GripperConvention,
     gripper_convention,

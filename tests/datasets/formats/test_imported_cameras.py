@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
 from stringline.datasets.data import main
-from stringline.datasets.editing.training_copy import Resolution, cache
+from stringline.datasets.editing.derived_stores import Resolution, cache
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.transforms import looking_at
 from stringline.datasets.store.store import EpisodeStore

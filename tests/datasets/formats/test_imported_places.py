@@ -12,13 +12,12 @@ import zarr
 from numpy.typing import NDArray
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
-from stringline.datasets.cameras.image_size import ImageSize
+from stringline.datasets.cameras.resampling import ImageSize
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import Reader
-from stringline.datasets.formats.imported_cameras import ImportedCameras
-from stringline.datasets.formats.importing import import_data
+from stringline.datasets.formats.importing import ImportedCameras, import_data
 from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.pointclouds.clouds import depth_view
 from stringline.datasets.store.episode import StoredEpisode

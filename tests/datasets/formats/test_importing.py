@@ -15,8 +15,7 @@ import pytest
 from tests.datasets.formats.lerobot_recordings import recorded
 
 from stringline.datasets.formats import image_codecs
-from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
-from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer
+from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.foreign import ForeignEpisode, Reader, Reference
 from stringline.datasets.formats.importing import Outcome, import_data
 from stringline.datasets.formats.lerobot import LeRobotReader

@@ -16,18 +16,22 @@ from tests.datasets.formats.lerobot_recordings import LENGTHS, parquet, recorded
 from tests.datasets.formats.replay_buffers import replay_buffer
 
 from stringline.datasets.editing.edit import relabel
-from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
-from stringline.datasets.formats.act_hdf5_writer import ActHdf5Writer
+from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.diffusion_policy import (
     DiffusionPolicyReader,
     DiffusionPolicyWriter,
 )
-from stringline.datasets.formats.extra_series import Described, extra_series
-from stringline.datasets.formats.foreign import ForeignDataError, Reader, Writer, table_of
+from stringline.datasets.formats.foreign import (
+    Described,
+    ForeignDataError,
+    Reader,
+    Writer,
+    extra_series,
+    table_of,
+)
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
-from stringline.datasets.formats.lerobot_numbers import tasks_of
-from stringline.datasets.formats.lerobot_writer import LeRobotWriter
+from stringline.datasets.formats.lerobot_writer import LeRobotWriter, tasks_of
 from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore

@@ -12,7 +12,7 @@ from scipy.spatial.transform import Rotation
 
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.libero import LiberoReader
+from stringline.datasets.formats.robomimic import LiberoReader
 from stringline.datasets.store.store import EpisodeStore
 
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]

@@ -19,7 +19,7 @@ from tests.datasets.conftest import random_episode
 from tests.datasets.formats.small_sets import OPENINGS, act
 
 from stringline.datasets.contract.contract import Array, Contract
-from stringline.datasets.files.lock import is_locked
+from stringline.datasets.files.atomic import is_locked
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
 from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Reference
 from stringline.datasets.formats.limited_import import import_limited

@@ -15,8 +15,7 @@ from stringline.datasets.data import main
 from stringline.datasets.formats.foreign import ForeignDataError, Reader
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.mcap import McapReader
-from stringline.datasets.formats.mcap_recording import Message, plain
-from stringline.datasets.formats.mcap_times import Resampling
+from stringline.datasets.formats.mcap_recording import Message, Resampling, plain
 from stringline.datasets.formats.vector_layout import NamedLayout
 from stringline.datasets.store.store import EpisodeStore
 

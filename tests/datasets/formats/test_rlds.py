@@ -15,7 +15,7 @@ import pytest
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.rlds import RldsReader
-from stringline.datasets.formats.tfrecord import masked_crc32c
+from stringline.datasets.formats.tfds import masked_crc32c
 from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.store.store import EpisodeStore
 

@@ -14,8 +14,8 @@ from scipy.spatial.transform import Rotation
 from stringline.datasets.embodiments.transforms import looking_at
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.robomimic import RobomimicReader
-from stringline.datasets.formats.robosuite_controller import Controller, controller_of
-from stringline.datasets.loading.held_out import split_names
+from stringline.datasets.formats.robosuite import Controller, controller_of
+from stringline.datasets.loading.sampler import split_names
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
+from stringline.datasets.formats.diffusion_policy import UmiReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.umi import UmiReader
 from stringline.datasets.store.store import EpisodeStore
 
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]

@@ -8,15 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from stringline.datasets.images.boxes import Box3d
 from stringline.datasets.images.labelled_image import (
+    Box3d,
     Item,
     LabelledClip,
     LabelledImage,
     LabelledObject,
 )
-from stringline.datasets.images.omissions import Omissions
-from stringline.datasets.images.reading import ImageReader, read_items
+from stringline.datasets.images.reading import ImageReader, Omissions, read_items
 
 TURN = np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]])
 

@@ -19,13 +19,10 @@ from tests.datasets.images.labelled_items import (
 )
 
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.images.boxes import Box3d
-from stringline.datasets.images.coco import CocoImages
-from stringline.datasets.images.coco_writer import write_coco
+from stringline.datasets.images.coco import CocoImages, write_coco
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
-from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
-from stringline.datasets.images.omni3d import Omni3dImages
-from stringline.datasets.images.omni3d_writer import write_omni3d
+from stringline.datasets.images.labelled_image import Box3d, LabelledImage, LabelledObject
+from stringline.datasets.images.omni3d import Omni3dImages, write_omni3d
 
 
 @pytest.fixture

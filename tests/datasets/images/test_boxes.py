@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from stringline.datasets.images.boxes import Box3d
+from stringline.datasets.images.labelled_image import Box3d
 
 
 def test_axes_with_four_decimals_are_accepted_and_with_two_refused() -> None:

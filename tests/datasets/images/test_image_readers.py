@@ -10,10 +10,12 @@ from tests.datasets.images.labelled_items import random_pixels, read_all, write_
 from tests.datasets.images.small_image_sets import write_emoji, write_room
 
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.images.cifar import CifarImages
-from stringline.datasets.images.clip_art import ClipArtImages
-from stringline.datasets.images.emoji import EmojiImages
-from stringline.datasets.images.image_folder import ImageFolder
+from stringline.datasets.images.classification import (
+    CifarImages,
+    ClipArtImages,
+    EmojiImages,
+    ImageFolder,
+)
 from stringline.datasets.images.labelled_image import LabelledImage
 from stringline.datasets.images.rgbd_folder import RgbdImages
 

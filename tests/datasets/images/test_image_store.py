@@ -10,9 +10,8 @@ import pytest
 import zarr
 from tests.datasets.images.labelled_items import labelled_clip, labelled_image
 
-from stringline.datasets.images.boxes import Box3d
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
-from stringline.datasets.images.labelled_image import LabelledImage, LabelledObject
+from stringline.datasets.images.labelled_image import Box3d, LabelledImage, LabelledObject
 from stringline.datasets.store.store import EpisodeStore
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from stringline.datasets.loading.held_out import SPLIT, TRAINING, VALIDATION, split_names
+from stringline.datasets.loading.sampler import SPLIT, TRAINING, VALIDATION, split_names
 from stringline.datasets.store.store import EpisodeStore
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.datasets.conftest import random_episode
 
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.files.hard_links import link_tree
+from stringline.datasets.files.atomic import link_tree
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore, episode_name

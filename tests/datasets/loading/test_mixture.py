@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from stringline.datasets.augmentation.augment import Augmentation
-from stringline.datasets.augmentation.crop_augmentation import CropAndResize
+from stringline.datasets.augmentation.camera_augmentation import CropAndResize
 from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.sampler import BatchSampler

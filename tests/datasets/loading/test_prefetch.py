@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from stringline.datasets.loading.prefetch import Prefetcher
+from stringline.datasets.loading.sampler import Prefetcher
 
 
 def running() -> int:

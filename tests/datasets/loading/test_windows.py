@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.contract.contract import Camera, Contract, check_observation
 from stringline.datasets.contract.instructions import instruction_number
-from stringline.datasets.contract.validation import check_observation
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes

@@ -15,9 +15,10 @@ from stringline.datasets.pointclouds.clouds import (
     depth_view,
     find_episode,
     fused_cloud,
+    open3d,
     transformed,
+    write_ply,
 )
-from stringline.datasets.pointclouds.open3d_library import open3d, write_ply
 from stringline.datasets.store.episode import StoredEpisode
 
 TABLE_MM = 0.6  # Depth is stored in whole millimetres.

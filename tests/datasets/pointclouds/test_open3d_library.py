@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stringline.datasets.pointclouds.open3d_library import open3d
+from stringline.datasets.pointclouds.clouds import open3d
 
 LIBUSB = "libusb-1.0.so.0: cannot open shared object file: No such file or directory"
 

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.data import main
 from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.group_metadata import CHECKSUM_KEY, check_version
-from stringline.datasets.store.migration import migrate
 from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.verification import verify_store
+from stringline.datasets.store.verification import migrate, verify_store
+from stringline.datasets.store.zarr_layout import CHECKSUM_KEY, check_version
 
 MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 

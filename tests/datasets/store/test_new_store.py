@@ -7,8 +7,7 @@ import pytest
 
 from stringline.datasets.contract.contract import Contract, EpisodeArrays
 from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.new_store import new_store
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore, new_store
 
 
 def fail(path: Path, work: Callable[[EpisodeStore], object]) -> None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.quality import findings, runs
 from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.verification import findings, runs
 
 Arrays = dict[str, NDArray[Any]]
 MakeEpisode = Callable[..., Arrays]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
 from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.group_metadata import FORMAT_VERSION
 from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.zarr_layout import FORMAT_VERSION
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / ".src")}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.group_metadata import EPISODE_KEY, checksummed_group, read_group
 from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.zarr_layout import EPISODE_KEY, checksummed_group, read_group
 
 KEY = "rgb/front"
 

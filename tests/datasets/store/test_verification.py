@@ -13,18 +13,18 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
-import stringline.datasets.files.checksums
+import stringline.datasets.store.zarr_layout
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.data import main
 from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.group_metadata import (
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.verification import verify_store
+from stringline.datasets.store.zarr_layout import (
     CHECKSUM_KEY,
+    array_name,
     checksum_matches,
     checksummed_group,
 )
-from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.verification import verify_store
-from stringline.datasets.store.zarr_layout import array_name
 
 MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
@@ -45,7 +45,7 @@ def store(tmp_path: Path, contract: Contract, make_episode: MakeEpisode) -> Epis
 @pytest.fixture
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores checksums of the rows of small images, as for images of real size."""
-    monkeypatch.setattr(stringline.datasets.files.checksums, "_LARGE_ROW", 40)
+    monkeypatch.setattr(stringline.datasets.store.zarr_layout, "_LARGE_ROW", 40)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 
 from stringline.datasets.data import main
 from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.verbs import edit_commands as verbs
+from stringline.datasets.verbs import store_commands as verbs
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.coordinates.circle import WholeOnCircle
+from stringline.encoders.coordinates.canonical import WholeOnCircle
 from stringline.encoders.positions.bases import CayleyBasis
 from stringline.encoders.positions.frequencies import MixedFrequencies
 from stringline.encoders.positions.rotary import RotaryEncoding

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from stringline.encoders.coordinates.canonical import CylindricalPlaces
-from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces, PatchDepthPlaces
-from stringline.encoders.coordinates.frames import (
+from stringline.encoders.coordinates.coordinates import (
     Frames,
+    GridPlaces,
+    MetricPlaces,
+    PatchDepthPlaces,
     are_metric,
     directions_in_frames,
     in_frames,

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.coordinates.geometry import patch_centres
-from stringline.encoders.coordinates.normals import surface_normals
+from stringline.encoders.coordinates.geometry import patch_centres, surface_normals
 
 HEIGHT, WIDTH = 24, 32
 K = torch.tensor([[[40.0, 0.7, 15.2], [0.0, 43.0, 11.1], [0.0, 0.0, 1.0]]], dtype=torch.float64)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from scipy import stats
 
+from stringline.encoders.coordinates.coordinates import PatchCentres, truncated_normal
 from stringline.encoders.coordinates.geometry import View, patch_centres
-from stringline.encoders.coordinates.perturbation import PatchCentres, truncated_normal
 
 CPU = torch.device("cpu")
 VIEW = View(height=64, width=96)

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from stringline.datasets.images.boxes import Box3d
-from stringline.encoders.perception.box_numbers import Boxes
+from stringline.datasets.images.labelled_image import Box3d
+from stringline.encoders.perception.detection_losses import Boxes
 
 
 def rotations(count: int, random: np.random.Generator) -> np.ndarray:

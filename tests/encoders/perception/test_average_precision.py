@@ -16,9 +16,12 @@ from stringline.encoders.perception.average_precision import (
     COCO_THRESHOLDS,
     OMNI3D_THRESHOLDS,
     AveragePrecision,
+    Detection,
+    MatchedDetections,
+    Subset,
+    matched_ious,
+    overlaps,
 )
-from stringline.encoders.perception.detections import Detection, Subset, matched_ious, overlaps
-from stringline.encoders.perception.matched_detections import MatchedDetections
 
 NAMES = ("bowl", "chair", "lamp", "mug")
 Truth = list[list[LabelledObject]]

@@ -5,8 +5,8 @@ import pytest
 import torch
 from tests.encoders.perception.box_draws import as_tensors, boxes
 
-from stringline.datasets.images.boxes import Box3d
-from stringline.encoders.perception.box_numbers import (
+from stringline.datasets.images.labelled_image import Box3d
+from stringline.encoders.perception.detection_losses import (
     SizeScale,
     boxes_from_numbers,
     corners,

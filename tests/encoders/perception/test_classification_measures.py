@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stringline.encoders.perception.classification_measures import classified, within_pairs
+from stringline.encoders.perception.classifier import classified, within_pairs
 
 LOGITS = np.array([[2, 1, 0], [0, 3, 1], [1, 0, 0.5], [5, 4, 6]])
 LABELS = np.array([0, 1, 2, 2])

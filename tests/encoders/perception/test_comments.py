@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from stringline.datasets.images.boxes import Box3d
-from stringline.datasets.images.labelled_image import LabelledObject
+from stringline.datasets.images.labelled_image import Box3d, LabelledObject
 from stringline.encoders.perception import classifier, two_towers
+from stringline.encoders.perception.average_precision import Detection
 from stringline.encoders.perception.detection_results import comment
-from stringline.encoders.perception.detections import Detection
 
 UNIT = np.ones(3)
 

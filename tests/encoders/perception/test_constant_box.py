@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from stringline.datasets.images.boxes import Box3d
-from stringline.encoders.perception.constant_box import constant_box_iou
+from stringline.datasets.images.labelled_image import Box3d
+from stringline.encoders.perception.detection_results import constant_box_iou
 
 
 def test_equal_boxes_are_met_by_one() -> None:

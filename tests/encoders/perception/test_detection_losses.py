@@ -6,20 +6,18 @@ import pytest
 import torch
 from tests.encoders.perception.box_draws import as_tensors, boxes
 
-from stringline.encoders.perception.box_numbers import (
-    Boxes,
-    corners,
-    numbers_from_boxes,
-    published_numbers_of_boxes,
-)
 from stringline.encoders.perception.detection_losses import (
     ROTATIONS,
+    Boxes,
     corner_loss,
+    corners,
     corners_2d,
     focal_loss,
     generalised_iou_2d,
     nearest_labelling,
     number_loss,
+    numbers_from_boxes,
+    published_numbers_of_boxes,
 )
 
 

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from tests.encoders.perception.test_detectors import CONTRACT, detector, scene
 
-from stringline.datasets.images.boxes import Box3d
-from stringline.datasets.images.labelled_image import LabelledObject
-from stringline.encoders.perception.average_precision import AveragePrecision
-from stringline.encoders.perception.detection_subsets import measured_subsets, subsets_of
-from stringline.encoders.perception.detections import Detection, Space
+from stringline.datasets.images.labelled_image import Box3d, LabelledObject
+from stringline.encoders.perception.average_precision import AveragePrecision, Detection, Space
+from stringline.encoders.perception.detection_results import measured_subsets, subsets_of
 from stringline.encoders.perception.perception_network import Examples
 from stringline.encoders.perception.perception_results import with_intervals
 

@@ -13,9 +13,9 @@ from tests.datasets.images.small_image_sets import emoji_entry, write_clip
 from tests.encoders.test_perceive import perceive
 
 from stringline.datasets.data import main
-from stringline.datasets.images.coco_writer import write_coco
+from stringline.datasets.images.coco import write_coco
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
-from stringline.datasets.images.omni3d_writer import write_omni3d
+from stringline.datasets.images.omni3d import write_omni3d
 
 SIDE = 32
 CLASSES = ("apple", "pear")

@@ -12,8 +12,8 @@ from tests.encoders.perception.test_two_towers import towers
 
 from stringline.datasets.images.image_store import ImageStore
 from stringline.encoders.perception.classifier import Classifier, ClassifierSettings
-from stringline.encoders.perception.image_augmentation import image_augmentation
 from stringline.encoders.perception.image_contract import ImageContract
+from stringline.encoders.perception.perception_data import image_augmentation
 from stringline.encoders.perception.perception_network import stack
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "augmentation"

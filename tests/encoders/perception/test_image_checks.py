@@ -12,9 +12,9 @@ from stringline.datasets.images.image_store import ImageStore, ImageWriter
 from stringline.datasets.images.labelled_image import LabelledImage
 from stringline.datasets.images.splits import Split
 from stringline.encoders.perception.classifier import Classifier, ClassifierSettings
-from stringline.encoders.perception.image_checks import check_images
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_data import PerceptionData
+from stringline.encoders.perception.perception_run import check_images
 from stringline.encoders.perception.two_towers import TwoTowers, TwoTowersSettings
 
 

@@ -7,23 +7,23 @@ import pytest
 import torch
 from tests.encoders.perception.box_draws import as_tensors, boxes
 
-from stringline.encoders.perception.box_numbers import Boxes, boxes_from_numbers, numbers_from_boxes
 from stringline.encoders.perception.detection_losses import (
+    Boxes,
     Symmetry,
+    box_cost,
+    box_cost_2d,
+    boxes_from_numbers,
+    class_cost,
     corner_loss,
     corners_2d,
     focal_loss,
     generalised_iou_2d,
-    nearest_labelling,
-    number_loss,
-    size_weight,
-)
-from stringline.encoders.perception.matching import (
-    box_cost,
-    box_cost_2d,
-    class_cost,
     match,
     match_batch,
+    nearest_labelling,
+    number_loss,
+    numbers_from_boxes,
+    size_weight,
 )
 
 

@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, HalfspaceIntersection
 from tests.encoders.perception.box_draws import boxes, rotations
 
-from stringline.datasets.images.boxes import Box3d
+from stringline.datasets.images.labelled_image import Box3d
 from stringline.encoders.perception.overlap import (
     exact_iou,
     iou_matrix,

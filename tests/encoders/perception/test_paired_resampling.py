@@ -6,10 +6,10 @@ import pytest
 from stringline.encoders.perception.paired_resampling import (
     compare_outcomes,
     paired_difference,
+    share_interval,
     statistic_difference,
 )
 from stringline.encoders.perception.perception_network import mean_over_images
-from stringline.encoders.perception.share_interval import share_interval
 from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, mcnemar_power
 
 ROOMS = 40

@@ -10,10 +10,8 @@ from tests.encoders.perception.conftest import encoder
 
 from stringline.datasets.images.image_store import ImageStore
 from stringline.datasets.images.labelled_image import LabelledObject
-from stringline.encoders.perception.average_precision import AveragePrecision
-from stringline.encoders.perception.byte_pairs import BytePairs
+from stringline.encoders.perception.average_precision import AveragePrecision, Detection
 from stringline.encoders.perception.classifier import Classifier, ClassifierSettings
-from stringline.encoders.perception.detections import Detection
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import Examples, mean_over_images
@@ -22,7 +20,7 @@ from stringline.encoders.perception.perception_results import (
     operations,
     write_results,
 )
-from stringline.encoders.perception.text_tower import TextTower
+from stringline.encoders.perception.text_tower import BytePairs, TextTower
 from stringline.encoders.perception.two_towers import TwoTowers, TwoTowersSettings
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from stringline.datasets.images.image_store import ImageStore
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_network import Examples, Measurement
-from stringline.encoders.perception.prediction_page import write_page
+from stringline.encoders.perception.perception_run import write_page
 
 
 def test_a_subset_without_an_interval_has_empty_cells(colours: ImageStore, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stringline.encoders.perception.retrieval_measures import image_to_text, text_to_image
+from stringline.encoders.perception.two_towers import image_to_text, text_to_image
 
 CAPTIONS = [["a red mug"], ["a lamp", "a tall lamp"], ["a red mug"], ["a chair"]]
 TEXTS = ["a red mug", "a lamp", "a chair", "a tall lamp", "a red mug"]

@@ -14,15 +14,15 @@ from tests.encoders.test_perceive import SMALL
 
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
 from stringline.encoders.perceive import main
-from stringline.encoders.perception.average_precision import AveragePrecision
-from stringline.encoders.perception.detections import Detection
+from stringline.encoders.perception.average_precision import AveragePrecision, Detection
 from stringline.encoders.perception.perception_results import write_detections
 from stringline.encoders.perception.run_comparison import (
     PerceptionRun,
+    checked_measure,
     compare_runs,
+    image_values,
     is_of_perception,
 )
-from stringline.encoders.perception.run_measures import checked_measure, image_values
 from stringline.sim import compare
 
 RUNS = {

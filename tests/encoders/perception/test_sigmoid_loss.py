@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from stringline.encoders.perception.sigmoid_loss import (
+from stringline.encoders.perception.two_towers import (
     equal_captions,
     initial_bias,
     sigmoid_loss,

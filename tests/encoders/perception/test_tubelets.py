@@ -9,8 +9,7 @@ from tests.encoders.perception.conftest import SIDE, encoder, noise, settings
 from torch.nn import functional
 
 from stringline.encoders.perception.image_contract import ImageContract
-from stringline.encoders.perception.image_encoder import ImageEncoder
-from stringline.encoders.perception.tubelets import Tubelets
+from stringline.encoders.perception.image_encoder import ImageEncoder, Tubelets
 from stringline.encoders.positions.rotary import NoEncoding
 from stringline.encoders.vision.patches import PatchProjection
 from stringline.encoders.vision.rgbd import RgbdTokens

@@ -17,8 +17,8 @@ from stringline.encoders.positions.bases import (
     FourierBasis,
     GivensBasis,
     HouseholderBasis,
+    spread,
 )
-from stringline.encoders.positions.folding import spread
 
 Draw = Callable[..., Tensor]
 LEARNED = {

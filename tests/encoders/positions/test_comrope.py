@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd, planes_of
+from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, planes_of
 
 Draw = Callable[..., Tensor]
 

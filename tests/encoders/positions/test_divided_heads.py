@@ -7,10 +7,9 @@ import torch
 from tests.encoders.conftest import KINDS, make
 from torch import Tensor
 
-from stringline.encoders.positions.divided_heads import DividedHeads, divided
+from stringline.encoders.positions.composite import DividedHeads, divided, with_time
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.positions.space_time import with_time
 from stringline.encoders.vision.vit import VisionTransformer
 
 Draw = Callable[..., Tensor]

@@ -10,8 +10,7 @@ from torch.func import functional_call
 from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.presets import CayleyString, Rope, RopeInLearnedBasis
-from stringline.encoders.positions.rotary import FixedRotary
-from stringline.encoders.positions.tensor_product import TensorProductString
+from stringline.encoders.positions.rotary import FixedRotary, TensorProductString
 
 Draw = Callable[..., Tensor]
 

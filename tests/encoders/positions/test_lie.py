@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from stringline.encoders.positions.encoding import MatrixPlaces
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.places import MatrixPlaces
 
 Draw = Callable[..., Tensor]
 

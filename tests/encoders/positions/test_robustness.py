@@ -10,9 +10,8 @@ from tests.encoders.conftest import KINDS, make
 from torch import Tensor
 
 from stringline.encoders.positions.bases import CayleyBasis
-from stringline.encoders.positions.comrope import ComRopeAp, ComRopeLd
-from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.places import centroid
+from stringline.encoders.positions.encoding import centroid
+from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, LieRE
 from stringline.encoders.positions.presets import CayleyString, RopeMixed
 from stringline.encoders.positions.rotary import Rotary
 from stringline.encoders.training.trainer import Trainer

@@ -9,9 +9,9 @@ from tests.encoders.conftest import BASES, FREQUENCIES
 from torch import Tensor
 
 from stringline.encoders.positions.bases import BasisFactory
-from stringline.encoders.positions.block_frequencies import CirculantFrequencies
 from stringline.encoders.positions.frequencies import (
     AxialFrequencies,
+    CirculantFrequencies,
     FrequencyFactory,
     MixedFrequencies,
 )

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from stringline.encoders.positions.composite import SpaceTime, with_time
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
-from stringline.encoders.positions.space_time import SpaceTime, with_time
 from stringline.encoders.vision.vit import VisionTransformer
 
 SPACE: dict[str, Callable[[], Rotary]] = {

@@ -7,9 +7,9 @@ import torch
 from tests.encoders.conftest import make, rotary
 from torch import Tensor
 
+from stringline.encoders.positions.composite import with_time
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
-from stringline.encoders.positions.space_time import with_time
 from stringline.encoders.vision.vit import VisionTransformer
 
 Draw = Callable[..., Tensor]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.positions.tensor_product import TensorProductString
+from stringline.encoders.positions.rotary import TensorProductString
 
 Draw = Callable[..., Tensor]
 

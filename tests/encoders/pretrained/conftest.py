@@ -10,9 +10,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.pretrained.pretrained_rotary import FilledDepthPlaces
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
-from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
+from stringline.encoders.pretrained.vision_transformer import (
+    FilledDepthPlaces,
+    PretrainedVisionTransformer,
+)
 
 SMALL: dict[str, object] = {"depth": 2, "embed_dim": 32, "num_heads": 2}
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {

@@ -17,7 +17,7 @@ from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.pretrained.backbone import PretrainedImages
 from stringline.encoders.pretrained.timm_models import timm_model
-from stringline.encoders.vision.camera_views import resized
+from stringline.encoders.vision.rgbd import resized
 
 CAYLEY = partial(CayleyString, wavelengths=(0.1, 2.0))
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.positions.places import Places
-from stringline.encoders.pretrained.blocks import PretrainedBlock
+from stringline.encoders.positions.encoding import Places
 from stringline.encoders.pretrained.timm_models import timm_model
+from stringline.encoders.pretrained.vision_transformer import PretrainedBlock
 
 VIT, EVA = "vit_base_patch16_siglip_224", "vit_small_patch16_dinov3"
 

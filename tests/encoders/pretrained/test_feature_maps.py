@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.pretrained import installed_weights
-from stringline.encoders.pretrained.feature_maps import PretrainedFeatureMap
+from stringline.encoders.pretrained import initial_weights as installed_weights
+from stringline.encoders.pretrained.convolutional import PretrainedFeatureMap
 from stringline.encoders.pretrained.initial_weights import WeightsFrom
 from stringline.encoders.pretrained.timm_models import import_timm
 

@@ -13,8 +13,8 @@ from stringline.datasets.contract.contract import ActionDimension, Camera, Contr
 from stringline.datasets.data import main
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.pretrained.monocular_depth import MonocularDepth
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.transformers_models import MonocularDepth
 
 
 def save_model(path: Path, meaning: str) -> Any:

@@ -7,18 +7,18 @@ from torch import Tensor, nn
 
 from stringline.encoders.coordinates.coordinates import GridPlaces, PatchDepthPlaces
 from stringline.encoders.coordinates.geometry import View
+from stringline.encoders.positions.encoding import RotaryPlaces
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.places import RotaryPlaces
 from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
 from stringline.encoders.positions.rotary import Rotary
-from stringline.encoders.pretrained.pretrained_rotary import (
+from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
+from stringline.encoders.pretrained.vision_transformer import (
     FilledDepthPlaces,
+    PretrainedVisionTransformer,
     continued,
     in_cells,
     own_frequencies,
 )
-from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
-from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
 
 Make = Callable[[str], TimmModel]
 Features = Callable[[TimmModel, Tensor], Tensor]

@@ -7,9 +7,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from stringline.encoders.pretrained.convolutional import Norm, ResNet
 from stringline.encoders.pretrained.initial_weights import WeightsFrom, without_files
-from stringline.encoders.pretrained.norms import Norm
-from stringline.encoders.pretrained.resnet import ResNet
 from stringline.encoders.pretrained.timm_models import import_timm
 
 OPTIONS = {"channels": [16, 16, 32, 32], "layers": [1, 1, 1, 1]}

@@ -9,13 +9,13 @@ import pytest
 import tokenizers
 import torch
 
-from stringline.encoders.pretrained.text_models import (
+from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.transformers_models import (
     StoredText,
     load_text_model,
     pooled,
     without_reports,
 )
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
 
 
 def transformers() -> Any:

@@ -9,10 +9,12 @@ from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.pretrained.pretrained_rotary import FilledDepthPlaces
+from stringline.encoders.pretrained.backbone import PretrainedTokens
 from stringline.encoders.pretrained.timm_models import TimmModel
-from stringline.encoders.pretrained.tokens import PretrainedTokens
-from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
+from stringline.encoders.pretrained.vision_transformer import (
+    FilledDepthPlaces,
+    PretrainedVisionTransformer,
+)
 from stringline.encoders.vision.vit import VisionTransformer
 
 Make = Callable[[str], TimmModel]

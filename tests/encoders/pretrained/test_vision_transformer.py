@@ -12,11 +12,12 @@ from stringline.encoders.positions.absolute import LearnedEncoding
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
-from stringline.encoders.positions.rotary import NoEncoding, Rotary
-from stringline.encoders.positions.tensor_product import TensorProductString
-from stringline.encoders.pretrained.pretrained_rotary import FilledDepthPlaces
+from stringline.encoders.positions.rotary import NoEncoding, Rotary, TensorProductString
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
-from stringline.encoders.pretrained.vision_transformer import PretrainedVisionTransformer
+from stringline.encoders.pretrained.vision_transformer import (
+    FilledDepthPlaces,
+    PretrainedVisionTransformer,
+)
 
 Make = Callable[[str], TimmModel]
 Pair = Callable[[str], tuple[TimmModel, PretrainedVisionTransformer]]

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Batch, Callbacks
+from stringline.encoders.training.monitor import History
 from stringline.encoders.training.trainer import Trainer
 
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from tests.encoders.training import parallel_training
 from torch import Tensor, nn
 
-from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Batch, Callbacks
+from stringline.encoders.training.monitor import History
 from stringline.encoders.training.optimisation import split
 from stringline.encoders.training.trainer import Trainer
 

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from stringline.encoders.training.adaptation import Adaptation
 from stringline.encoders.training.checkpoint import load_weights, save_checkpoint
-from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Batch, Callbacks
-from stringline.encoders.training.run_state import latest_state
+from stringline.encoders.training.monitor import History
 from stringline.encoders.training.settings import TrainerSettings
-from stringline.encoders.training.trainer import Trainer
+from stringline.encoders.training.trainer import Trainer, latest_state
 
 
 class Layered(nn.Module):

@@ -8,7 +8,7 @@ import torch
 import yaml
 from torch import nn
 
-from stringline.datasets.files.replaced_directory import replaced_directory
+from stringline.datasets.files.atomic import replaced_directory
 from stringline.encoders.training.checkpoint import (
     build,
     load_description,

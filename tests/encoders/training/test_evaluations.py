@@ -12,8 +12,8 @@ from tests.encoders.training.noisy_line import run
 from torch import nn
 
 from stringline.encoders.training.checkpoint import load_description, save_checkpoint
-from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Callbacks
+from stringline.encoders.training.monitor import History
 from stringline.encoders.training.stopping import Stopped
 
 SUCCESSES = {3: 0.25, 6: 0.75, 9: 0.5, 10: 0.5}

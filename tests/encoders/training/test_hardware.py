@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from stringline.encoders.training.hardware import check_hardware, rounding
-from stringline.encoders.training.settings import TrainerSettings
+from stringline.encoders.training.settings import TrainerSettings, check_hardware, rounding
 
 
 def settings(**chosen: Any) -> TrainerSettings:

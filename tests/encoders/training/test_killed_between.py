@@ -18,9 +18,9 @@ from stringline.encoders.training.checkpoint import (
     load_description,
     save_checkpoint,
 )
-from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Callbacks
-from stringline.encoders.training.run_state import save_state
+from stringline.encoders.training.monitor import History
+from stringline.encoders.training.trainer import save_state
 
 # By steps done. The best is 4, which is no step of `save_every`; where there are trials it is 6.
 # Neither is the last.

@@ -9,10 +9,9 @@ import torch
 from tests.encoders.training.noisy_line import Line, Points, run, same_weights
 from torch import nn
 
-from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Batch, Callbacks
-from stringline.encoders.training.losses import ValidationLoss
-from stringline.encoders.training.monitor import Meter, metric_lines
+from stringline.encoders.training.monitor import History, Meter, metric_lines
+from stringline.encoders.training.trainer import ValidationLoss
 
 
 def held_out() -> Iterator[Batch]:

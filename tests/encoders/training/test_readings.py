@@ -9,7 +9,7 @@ from tests.encoders.training.waits import Waits
 from torch import Tensor
 
 from stringline.encoders.training.interfaces import Batch, Callbacks
-from stringline.encoders.training.losses import BrokenLossError
+from stringline.encoders.training.trainer import BrokenLossError
 
 
 def test_a_run_is_the_same_however_seldom_its_losses_are_read(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.encoders.training.noisy_line import run, same_weights
 
-from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Callbacks
+from stringline.encoders.training.monitor import History
 from stringline.encoders.training.stopping import Stopped, StopSignals
 
 

@@ -8,10 +8,9 @@ import torch
 from tests.encoders.training.noisy_line import Line, Points, run, same_weights
 from torch import Tensor, nn
 
-from stringline.encoders.training.history import History
 from stringline.encoders.training.interfaces import Batch, Callbacks
-from stringline.encoders.training.run_state import latest_state
-from stringline.encoders.training.trainer import Trainer
+from stringline.encoders.training.monitor import History
+from stringline.encoders.training.trainer import Trainer, latest_state
 
 # Losses of steps 0, 1, 20 and 39 before accumulation, compilation, validation and stops existed.
 EARLIER = [10.316740989685059, 9.856908798217773, 9.119978904724121, 10.250299453735352]

@@ -8,12 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.places import Places
+from stringline.encoders.positions.encoding import Places, PositionEncoding
 from stringline.encoders.positions.presets import RopeMixed
-from stringline.encoders.vision.attention import PositionalAttention
-from stringline.encoders.vision.linear_attention import LinearAttention
-from stringline.encoders.vision.softmax_attention import attend
+from stringline.encoders.vision.attention import LinearAttention, PositionalAttention, attend
 
 Draw = Callable[..., Tensor]
 

@@ -8,7 +8,7 @@ from tests.encoders.conftest import make
 from torch import Tensor
 
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.vision.linear_attention import LinearAttention
+from stringline.encoders.vision.attention import LinearAttention
 from stringline.encoders.vision.vit import VisionTransformer
 
 Draw = Callable[..., Tensor]

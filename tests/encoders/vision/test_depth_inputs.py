@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.coordinates.normals import surface_normals
+from stringline.encoders.coordinates.geometry import View, surface_normals
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.vision.depth_inputs import (
     ColourOnly,

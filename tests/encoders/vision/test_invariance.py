@@ -13,8 +13,8 @@ from stringline.encoders.coordinates.canonical import (
     CanonicalPlaces,
     CylindricalPlaces,
     SphericalPlaces,
+    WholeOnCircle,
 )
-from stringline.encoders.coordinates.circle import WholeOnCircle
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.encoding import PositionEncoding

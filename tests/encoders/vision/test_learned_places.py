@@ -12,9 +12,8 @@ from torch import Tensor
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import Coordinates, GridPlaces, MetricPlaces
 from stringline.encoders.coordinates.ray_places import RayPlaces
-from stringline.encoders.vision.learned_places import LearnedPlaces
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory, PatchProjection
-from stringline.encoders.vision.rgbd import RgbdTokens
+from stringline.encoders.vision.rgbd import LearnedPlaces, RgbdTokens
 from stringline.encoders.vision.vit import VisionTransformer
 
 Draw = Callable[..., Tensor]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.presets import CayleyString, RopeMixed
-from stringline.encoders.vision.linear_attention import LinearAttention
+from stringline.encoders.vision.attention import LinearAttention
 from stringline.encoders.vision.vit import VisionTransformer
 
 Draw = Callable[..., Tensor]

@@ -18,10 +18,13 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.transforms import pose, rotation_about
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.action_spaces.gripper_poses import GripperPoses
-from stringline.policies.action_spaces.joints import RelativeJoints
-from stringline.policies.action_spaces.kinematics import ForwardKinematics, rotation_of, six_numbers
-from stringline.policies.action_spaces.space import ActionSpace, ContractActions
+from stringline.policies.action_spaces.gripper_poses import (
+    ForwardKinematics,
+    GripperPoses,
+    rotation_of,
+    six_numbers,
+)
+from stringline.policies.action_spaces.space import ActionSpace, ContractActions, RelativeJoints
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 
 OfDemonstrations = Callable[..., ChunkPolicy]

@@ -24,9 +24,12 @@ from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
-from stringline.policies.action_spaces.joints import RelativeJoints
-from stringline.policies.action_spaces.open_close import OpenClose
-from stringline.policies.action_spaces.space import ActionSpace, ContractActions
+from stringline.policies.action_spaces.space import (
+    ActionSpace,
+    ContractActions,
+    OpenClose,
+    RelativeJoints,
+)
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import (
     add_action_statistics,
@@ -34,7 +37,7 @@ from stringline.policies.checkpoints.load import (
     load_policy,
     save_policy,
 )
-from stringline.policies.chunks.prefix import ActionPrefix
+from stringline.policies.chunks.chunk import ActionPrefix
 from stringline.sim.training.training_data import TrainingData
 
 Configuration = Callable[..., dict[str, object]]

@@ -15,9 +15,13 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.encoders.training.optimisation import LossModule, accumulate, split
-from stringline.policies.algorithms.act import ActPolicy, ActSettings, divergence_from_prior
-from stringline.policies.networks.act_transformer import ActTransformer
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.algorithms.act import (
+    ActPolicy,
+    ActSettings,
+    ActTransformer,
+    divergence_from_prior,
+)
+from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.image_encoders import PlainVisionEncoder
 from stringline.policies.observation.interfaces import ConditioningTokens
 from stringline.policies.observation.observation_settings import PlainVisionSettings

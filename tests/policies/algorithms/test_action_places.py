@@ -17,7 +17,7 @@ from stringline.policies.action_spaces.gripper_poses import GripperPoses
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.networks.placed_denoiser import PlacedDenoiser
 
 MakePolicy = Callable[..., ChunkPolicy]

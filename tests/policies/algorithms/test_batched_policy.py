@@ -10,8 +10,8 @@ from tests.policies.conftest import observation
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Array, Contract
-from stringline.policies.algorithms.batched_policy import BatchedPolicy, batched
 from stringline.policies.algorithms.chunk_policy import Batch, ChunkPolicy
+from stringline.policies.algorithms.learned_policy import BatchedPolicy, batched
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.execution.execution import Execution
 from stringline.policies.remote.client import RemotePolicy

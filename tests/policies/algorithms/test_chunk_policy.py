@@ -14,9 +14,8 @@ from stringline.datasets.loading.statistics import KeyStatistics, Statistics, st
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
-from stringline.policies.action_spaces.joints import RelativeJoints
-from stringline.policies.algorithms.action_statistics import check_actions
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.action_spaces.space import RelativeJoints
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy, check_actions
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
 
 OfDemonstrations = Callable[..., ChunkPolicy]

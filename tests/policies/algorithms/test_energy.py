@@ -13,10 +13,10 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.energy import (
     EnergyPolicy,
     choose,
+    langevin,
     ranking_loss,
     sum_of_evidence,
 )
-from stringline.policies.algorithms.langevin import langevin
 from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.observation.interfaces import ConditioningTokens
 

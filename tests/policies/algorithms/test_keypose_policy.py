@@ -18,14 +18,14 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.loading.statistics import GRIPPER_POSITIONS, Statistics, statistics_of
 from stringline.encoders.training.trainer import Trainer
-from stringline.policies.algorithms.batched_policy import BatchedPolicy
 from stringline.policies.algorithms.keypose_policy import (
     KeyposePolicy,
     keypose_of,
 )
+from stringline.policies.algorithms.learned_policy import BatchedPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
-from stringline.policies.chunks.prefix import ActionPrefix
-from stringline.policies.probes.keypose_probe import keypose_errors
+from stringline.policies.chunks.chunk import ActionPrefix
+from stringline.policies.probes.probes import keypose_errors
 
 ARMS = ALOHA.arms
 CONTRACT = ALOHA.contract(

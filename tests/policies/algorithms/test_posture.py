@@ -18,8 +18,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.positions.presets import CayleyString
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
-from stringline.policies.action_spaces.joints import RelativeJoints
-from stringline.policies.action_spaces.space import ActionSpace, ContractActions
+from stringline.policies.action_spaces.space import ActionSpace, ContractActions, RelativeJoints
 from stringline.policies.algorithms.act import ActPolicy, ActSettings
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.posture import (
@@ -35,11 +34,10 @@ from stringline.policies.checkpoints.load import (
     load_policy,
     save_policy,
 )
-from stringline.policies.chunks.prefix import ActionPrefix
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.chunks.chunk import ActionPrefix
+from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens, state_width
-from stringline.policies.observation.joint_state import JointState
-from stringline.policies.observation.normaliser import MinMaxNormaliser
+from stringline.policies.observation.normaliser import JointState, MinMaxNormaliser
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import ObservationSettings
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from stringline.policies.algorithms.row_noise import normal, uniform
+from stringline.policies.algorithms.learned_policy import normal, uniform
 
 DEVICE = torch.device("cpu")
 

@@ -9,7 +9,7 @@ import torch
 from tests.encoders.training.waits import Waits
 from torch import Tensor, nn
 
-from stringline.datasets.contract.value_checks import without_value_checks
+from stringline.datasets.contract.argument_checks import without_value_checks
 from stringline.encoders.training.adaptation import Adaptation
 from stringline.encoders.training.settings import TrainerSettings
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy

@@ -11,7 +11,7 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy
 from stringline.policies.checkpoints.load import build_policy
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens
 
 # A coarse sampler favours the more frequent mode: with 5 steps by 4 of the 5 hundredths that are

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from stringline.policies.checkpoints.device import checked_device
-from stringline.policies.checkpoints.load import open_policy
+from stringline.policies.checkpoints.load import checked_device, open_policy
 
 
 def test_the_processor() -> None:

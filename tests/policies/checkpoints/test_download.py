@@ -12,14 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from stringline.encoders.training.checkpoint_digest import FILES, sha256_of
-from stringline.policies.checkpoints.download import cache_folder, fetch
+from stringline.encoders.training.checkpoint import FILES, sha256_of
 from stringline.policies.checkpoints.load import (
     SHIPPED,
     checkpoint_digest,
     open_policy,
 )
-from stringline.policies.checkpoints.registry import read_index, registered_checkpoint
+from stringline.policies.checkpoints.registry import (
+    cache_folder,
+    fetch,
+    read_index,
+    registered_checkpoint,
+)
 
 SIZE = 100_000
 

@@ -9,8 +9,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from stringline.encoders.training.checkpoint import load_description
-from stringline.encoders.training.checkpoint_digest import FILES, sha256_of
+from stringline.encoders.training.checkpoint import FILES, load_description, sha256_of
 from stringline.policies.checkpoints.load import SHIPPED
 from stringline.policies.checkpoints.registry import (
     PACKAGE,

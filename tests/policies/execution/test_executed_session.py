@@ -3,8 +3,7 @@
 import pytest
 from tests.policies.scripted import Keeping, Scripted, seen
 
-from stringline.policies.execution.executed_session import KEPT, Latency, periods
-from stringline.policies.execution.execution import Execution
+from stringline.policies.execution.execution import KEPT, Execution, Latency, periods
 
 
 def test_the_expected_delay_is_the_longest_of_the_latest() -> None:

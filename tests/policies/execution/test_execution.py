@@ -10,9 +10,13 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tests.policies.scripted import CONTRACT, HZ, Keeping, KeepingSession, Scripted, seen
 
-from stringline.policies.execution.execution import NAMES, CombiningPolicy, Execution
-from stringline.policies.execution.real_time_chunking import RealTimeChunking
-from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
+from stringline.policies.execution.execution import (
+    NAMES,
+    CombiningPolicy,
+    Execution,
+    RealTimeChunking,
+    TemporalEnsemble,
+)
 
 
 class Watch:
@@ -52,7 +56,7 @@ def durations(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     watch = clock_readings()
     monkeypatch.setattr(
-        "stringline.policies.execution.executed_session.time.perf_counter", lambda: next(watch)
+        "stringline.policies.execution.execution.time.perf_counter", lambda: next(watch)
     )
     return left
 

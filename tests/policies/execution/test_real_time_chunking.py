@@ -14,9 +14,8 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.policies.algorithms.act import ActPolicy, ActSettings
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.chunks.prefix import ActionPrefix
-from stringline.policies.execution.real_time_chunking import RealTimeChunking, soft_weights
+from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix
+from stringline.policies.execution.execution import RealTimeChunking, soft_weights
 from stringline.policies.observation.image_encoders import PlainVisionEncoder
 from stringline.policies.observation.observation_settings import PlainVisionSettings
 

@@ -7,7 +7,7 @@ from tests.policies.scripted import CONTRACT, HZ, RELATIVE, WITH_ROTATION, Scrip
 
 from stringline.datasets.contract.contract import Observation
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.execution.temporal_ensemble import TemporalEnsemble
+from stringline.policies.execution.execution import TemporalEnsemble
 
 
 class Given:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from stringline.encoders.positions.presets import CayleyString
+from stringline.policies.networks.inputs import TokenPlaces
 from stringline.policies.networks.keypose_head import (
     FLAGS,
     NUMBERS,
@@ -21,7 +22,6 @@ from stringline.policies.networks.keypose_head import (
     modes_of,
     rotation_of,
 )
-from stringline.policies.networks.token_places import TokenPlaces
 
 B, A, N, DIM = 2, 2, 12, 32
 

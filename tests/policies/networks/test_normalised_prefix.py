@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.networks.normalised_prefix import NormalisedPrefix
+from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens
 
 KINDS = [

@@ -11,11 +11,10 @@ from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString, CirculantString
-from stringline.encoders.positions.rotary import NoEncoding
-from stringline.encoders.positions.tensor_product import TensorProductString
+from stringline.encoders.positions.rotary import NoEncoding, TensorProductString
 from stringline.policies.networks.denoiser import TransformerDenoiser
+from stringline.policies.networks.inputs import TokenPlaces
 from stringline.policies.networks.placed_denoiser import PlacedDenoiser
-from stringline.policies.networks.token_places import TokenPlaces
 
 METRES = (0.1, 2.0)
 ENCODINGS: dict[str, EncodingFactory] = {

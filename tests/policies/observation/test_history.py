@@ -12,7 +12,7 @@ from torch import Tensor
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.observation.history import ObservationHistory, PastObservations
+from stringline.policies.observation.interfaces import ObservationHistory, PastObservations
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 
 OfDemonstrations = Callable[..., ChunkPolicy]

@@ -16,12 +16,12 @@ from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.positions.absolute import SinusoidalEncoding
-from stringline.encoders.pretrained.resnet import ResNet
+from stringline.encoders.pretrained.convolutional import ResNet
 from stringline.encoders.pretrained.timm_models import import_timm
 from stringline.policies.algorithms.act import ActPolicy, ActSettings
 from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
-from stringline.policies.networks.sinusoids import image_positions, sequence_positions
+from stringline.policies.networks.inputs import image_positions, sequence_positions
 from stringline.policies.observation.image_encoders import (
     FeatureMapEncoder,
     ImageObservationEncoder,

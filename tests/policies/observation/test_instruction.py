@@ -23,7 +23,7 @@ from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import load_policy, save_policy
-from stringline.policies.execution.with_instruction import WithInstruction
+from stringline.policies.execution.execution import WithInstruction
 from stringline.policies.observation.instruction import TaskEmbedding, TextEmbedding
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.loading.statistics import Statistics
-from stringline.encoders.pretrained import installed_weights
+from stringline.encoders.pretrained import initial_weights as installed_weights
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
 from stringline.policies.probes.attention_map import attention_map

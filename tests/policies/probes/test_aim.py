@@ -14,13 +14,14 @@ from torch import Tensor
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.probes.aim import (
+from stringline.policies.probes.probes import (
     AimProbe,
+    Grasp,
     commanded_places,
     explained,
+    first_grasp,
     level_distance,
 )
-from stringline.policies.probes.grasps import Grasp, first_grasp
 
 MakePolicy = Callable[..., ChunkPolicy]
 MakeBatch = Callable[[int], dict[str, Tensor]]

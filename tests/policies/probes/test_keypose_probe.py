@@ -8,7 +8,7 @@ from tests.policies.algorithms.test_keypose_policy import clouds, make
 from torch import Tensor, nn
 
 from stringline.policies.networks.keypose_head import FLAGS, VOTED
-from stringline.policies.probes.keypose_probe import KeyposeProbe, keypose_errors
+from stringline.policies.probes.probes import KeyposeProbe, keypose_errors
 
 
 def prediction_of(batch: dict[str, Tensor], modes: int = 2) -> Tensor:

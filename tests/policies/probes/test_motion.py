@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.action_spaces.hold import HeldActions, can_hold
-from stringline.policies.action_spaces.space import ContractActions
+from stringline.policies.action_spaces.space import ContractActions, HeldActions, can_hold
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy, fit_remainder
-from stringline.policies.probes.motion import MotionProbe, Probes, linear_motion
+from stringline.policies.probes.probes import MotionProbe, Probes, linear_motion
 
 MakePolicy = Callable[..., ChunkPolicy]
 JOINTS = [place for place in range(14) if place not in (6, 13)]

@@ -9,7 +9,7 @@ from tests.policies.remote.served import observation
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from stringline.policies.remote.arrays import pack
+from stringline.policies.remote.protocol import pack
 
 BEGIN = pack({"type": "begin", "seed": 0})
 SEEN = {key: value for key, value in observation(0, 1.0).items() if "wrist" not in key}

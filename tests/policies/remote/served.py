@@ -9,8 +9,7 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Array, Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk, Policy
-from stringline.policies.chunks.prefix import ActionPrefix
+from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix, Policy
 from stringline.policies.remote.server import PolicyServer
 
 CONTRACT = ALOHA.contract([Camera("overhead", 8, 8, "simulated")], 50.0)

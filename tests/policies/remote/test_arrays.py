@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from stringline.policies.remote.arrays import pack, unpack
-from stringline.policies.remote.protocol import REQUEST_ENTRIES, REQUEST_LIST
+from stringline.policies.remote.protocol import REQUEST_ENTRIES, REQUEST_LIST, pack, unpack
 
 NUMBERS = arrays.arrays(
     st.sampled_from([np.bool_, np.uint8, np.uint16, np.int32, np.int64, np.float32, np.float64]),

@@ -17,9 +17,8 @@ from websockets.sync.client import connect
 
 import stringline
 from stringline.datasets.contract.contract import Camera
-from stringline.policies.remote.arrays import pack
 from stringline.policies.remote.client import RemotePolicy
-from stringline.policies.remote.protocol import largest_request
+from stringline.policies.remote.protocol import largest_request, pack
 
 PLAN_S = 0.05
 PAUSE_S = 0.2

@@ -15,13 +15,14 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 from websockets.sync.client import connect
 
-from stringline.policies.remote import connection_slots
-from stringline.policies.remote.arrays import pack, unpack
+from stringline.policies.remote import request_queue
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.protocol import (
     RemoteError,
     RemoteUnavailableError,
     largest_request,
+    pack,
+    unpack,
 )
 from stringline.policies.remote.server import CLIENTS, PolicyServer, serve
 
@@ -182,7 +183,7 @@ def test_requests_have_a_limited_number_of_fragments_entries_and_lists(
 def test_idle_clients_give_way_to_the_client_of_arms(
     running: Callable[..., Running], *, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_slots, "IDLE_S", 0.5)
+    monkeypatch.setattr(request_queue, "IDLE_S", 0.5)
     address = running(Drift()).address
     remote = RemotePolicy(address)
     idle = [connect(address, proxy=None) for _ in range(CLIENTS)]

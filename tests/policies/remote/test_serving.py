@@ -18,7 +18,7 @@ import yaml
 from tests.policies.remote.served import CONTRACT, Drift, Keeps, Running, observation
 
 from stringline.datasets.contract.contract import Array
-from stringline.policies.chunks.prefix import ActionPrefix
+from stringline.policies.chunks.chunk import ActionPrefix
 from stringline.policies.execution.execution import Execution
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.protocol import RemoteError
@@ -145,7 +145,7 @@ def first_address(output: IO[str], lines: list[str]) -> str:
 def test_the_command_serves_a_checkpoint(tmp_path: Path) -> None:
     """In a separate process, with a real policy and an execution, until Ctrl-C."""
     from stringline.policies.checkpoints.load import SHIPPED, checkpoint_digest, load_policy
-    from stringline.sim.environment.factory import make_environment
+    from stringline.sim.environment.environment import make_environment
 
     served = shutil.copytree(SHIPPED / "hand_over_banana", tmp_path / "served")
     description = yaml.safe_load((served / "checkpoint.yaml").read_text())

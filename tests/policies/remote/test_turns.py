@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stringline.policies.remote.turns import PAUSE_WEIGHT, Turns
+from stringline.policies.remote.request_queue import PAUSE_WEIGHT, Turns
 
 
 async def order(requests: list[tuple[str, float, float]], plan_s: float) -> list[str]:
@@ -37,7 +37,7 @@ def test_waiting_outweighs_a_pause_in_the_end(
     pause_s: float, lead_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client without a pause has waited for 0.3 s; the pause of the other counts for 0.2 s."""
-    monkeypatch.setattr("stringline.policies.remote.turns.LONGEST_LEAD_S", lead_s)
+    monkeypatch.setattr("stringline.policies.remote.request_queue.LONGEST_LEAD_S", lead_s)
     requests = [("first", 0.0, 0.0), ("waits", 0.0, 0.0), ("late", 0.3, pause_s)]
     assert asyncio.run(order(requests, 0.4)) == ["first", "waits", "late"]
 

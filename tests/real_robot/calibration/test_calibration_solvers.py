@@ -8,8 +8,8 @@ from scipy.spatial.transform import Rotation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose
 from stringline.datasets.pointclouds.camera_check import size_of
-from stringline.real_robot.calibration.board import Board
-from stringline.real_robot.calibration.detections import (
+from stringline.real_robot.calibration.board import (
+    Board,
     BoardPose,
     carrier_pose,
     locate,

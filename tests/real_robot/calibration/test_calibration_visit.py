@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Array, Camera, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.real_robot.calibration.by_hand import ByHand
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
-from stringline.real_robot.calibration.visit import PoseVisit
+from stringline.real_robot.calibration.visit import ByHand, PoseVisit
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator

@@ -11,13 +11,12 @@ from tests.real_robot.calibration.displaced_cameras import PX, WITHIN_DEG, WITHI
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.datasets.pointclouds.camera_check import size_of
-from stringline.real_robot.calibration.board_world import KukaBoardOnTable
+from stringline.real_robot.calibration.board_world import KukaBoardOnTable, SimulatedCell
 from stringline.real_robot.calibration.calibration_session import CalibrationSession
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
-from stringline.real_robot.calibration.simulated_cell import SimulatedCell
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
-from stringline.real_robot.drivers.fri.fri_command import Command
+from stringline.real_robot.drivers.fri.messages import Command
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators.program.capture_file import captured_in
 

@@ -16,10 +16,13 @@ from tests.real_robot.calibration.displaced_cameras import (
 
 from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.real_robot.calibration.board_world import KukaBoardInHand, KukaBoardOnTable
+from stringline.real_robot.calibration.board_world import (
+    KukaBoardInHand,
+    KukaBoardOnTable,
+    SimulatedCell,
+)
 from stringline.real_robot.calibration.cloud_alignment import CloudPair, DepthMean, solve_clouds
 from stringline.real_robot.calibration.outcome import outcome_of
-from stringline.real_robot.calibration.simulated_cell import SimulatedCell
 from stringline.real_robot.cameras.camera import Identity
 from stringline.sim.rendering.rendering import intrinsics
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from stringline.datasets.embodiments.transforms import Matrix, pose
-from stringline.real_robot.calibration.pose_variety import check_pose_variety
+from stringline.real_robot.calibration.hand_eye import check_pose_variety
 
 
 def rotations(turns_deg: Sequence[tuple[float, float, float]]) -> list[Matrix]:

@@ -13,9 +13,9 @@ import pytest
 
 from stringline.real_robot.cameras.camera import CameraError, Identity
 from stringline.real_robot.cameras.camera_controls import V4l2Controls, set_controls
-from stringline.real_robot.cameras.camera_handle import CameraHandle
 from stringline.real_robot.cameras.camera_settings import CameraSettings
-from stringline.real_robot.ipc.camera_liveness import CameraLiveness
+from stringline.real_robot.cameras.cameras import CameraHandle
+from stringline.real_robot.ipc.heartbeat import CameraLiveness
 
 ROOT = Path(__file__).parents[3]
 # Numbers of linux/videodev2.h and v4l2-controls.h.

@@ -6,14 +6,21 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.real_robot.cameras.camera import CameraError, Frame, Identity
-from stringline.real_robot.cameras.camera_process import check_identity
-from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSettings, read_cameras
-from stringline.real_robot.cameras.device_clock import DeviceClock
-from stringline.real_robot.cameras.frame_ring import FrameRing, frame_layout, ring_memory
-from stringline.real_robot.cameras.image_fitting import Fitting
-from stringline.real_robot.cameras.robot_cameras import RobotCameras
-from stringline.real_robot.ipc.camera_liveness import CameraLiveness, Count
+from stringline.real_robot.cameras.camera import CameraError, DeviceClock, Frame, Identity
+from stringline.real_robot.cameras.camera_process import (
+    Fitting,
+    FrameRing,
+    check_identity,
+    frame_layout,
+    ring_memory,
+)
+from stringline.real_robot.cameras.camera_settings import (
+    CameraDriver,
+    CameraSettings,
+    RobotCameras,
+    read_cameras,
+)
+from stringline.real_robot.ipc.heartbeat import CameraLiveness, Count
 from stringline.real_robot.ipc.mailbox import Mailbox
 
 RGBD = CameraSettings("overhead", CameraDriver.REALSENSE, height=4, width=6, depth=True)

@@ -18,10 +18,14 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
-from stringline.real_robot.cameras.camera_checks import CameraReport, check_cameras
-from stringline.real_robot.cameras.camera_handle import CameraHandle
 from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSettings
-from stringline.real_robot.cameras.cameras import Cameras, RestartPolicy
+from stringline.real_robot.cameras.cameras import (
+    CameraHandle,
+    CameraReport,
+    Cameras,
+    RestartPolicy,
+    check_cameras,
+)
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver

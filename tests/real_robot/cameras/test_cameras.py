@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from stringline.real_robot.cameras.camera import CameraError
-from stringline.real_robot.cameras.camera_checks import check_cameras, check_rate
-from stringline.real_robot.cameras.camera_handle import CameraHandle
 from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSettings
-from stringline.real_robot.cameras.cameras import Cameras, RestartPolicy
-from stringline.real_robot.ipc.camera_liveness import CameraLiveness
+from stringline.real_robot.cameras.cameras import (
+    CameraHandle,
+    Cameras,
+    RestartPolicy,
+    check_cameras,
+    check_rate,
+)
+from stringline.real_robot.ipc.heartbeat import CameraLiveness
 from stringline.real_robot.operator.checklist import Checklist
 
 

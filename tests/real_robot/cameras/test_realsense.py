@@ -14,10 +14,10 @@ import pytest
 from tests.real_robot.cameras.record_realsense import BASELINE_M, HEIGHT, HZ, IMAGES, LENS, WIDTH
 
 from stringline.real_robot.cameras.camera import CameraError, Frame
-from stringline.real_robot.cameras.camera_handle import CameraHandle
 from stringline.real_robot.cameras.camera_settings import CameraSettings
+from stringline.real_robot.cameras.cameras import CameraHandle
 from stringline.real_robot.cameras.realsense import librealsense
-from stringline.real_robot.ipc.camera_liveness import CameraLiveness
+from stringline.real_robot.ipc.heartbeat import CameraLiveness
 
 ROOT = Path(__file__).parents[3]
 START_S = 20.0

@@ -14,13 +14,12 @@ import av
 import numpy as np
 import pytest
 
-from stringline.real_robot.cameras.bounded_calls import BoundedCalls
 from stringline.real_robot.cameras.camera import Camera, CameraError, Frame
 from stringline.real_robot.cameras.camera_process import check_identity, open_camera
 from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSettings
 from stringline.real_robot.cameras.cameras import Cameras, RestartPolicy
-from stringline.real_robot.cameras.video_camera import VideoCamera, serial_of
-from stringline.real_robot.ipc.camera_liveness import Count
+from stringline.real_robot.cameras.video_camera import BoundedCalls, VideoCamera, serial_of
+from stringline.real_robot.ipc.heartbeat import Count
 
 
 def frames_of(camera: Camera) -> Iterator[tuple[Frame, float]]:

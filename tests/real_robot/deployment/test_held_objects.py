@@ -17,13 +17,10 @@ from stringline.datasets.contract.contract import Array, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
-from stringline.real_robot.deployment.supervised_run import SupervisedRun
-from stringline.real_robot.deployment.supervision import Supervision
-from stringline.real_robot.device.braking import brake, braked_after
-from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
-from stringline.real_robot.emulators.plants.hand_plant import save_hand
+from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
+from stringline.real_robot.device.device_process import DeviceProcess, brake, braked_after
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver, AlohaLeaders
+from stringline.real_robot.emulators.plants.plant import save_hand
 from stringline.real_robot.emulators.program.emulator_client import Emulator, LeaderEmulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.real_time import RealTimeRobot

@@ -6,7 +6,7 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Observation
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.deployment.interruptible_session import InterruptibleSession
+from stringline.real_robot.deployment.supervised_run import InterruptibleSession
 
 
 class Waiting:

@@ -13,8 +13,7 @@ from tests.real_robot.operator_hand import Terminal
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
-from stringline.real_robot.deployment.supervised_run import SupervisedRun
-from stringline.real_robot.deployment.supervision import Supervision
+from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot

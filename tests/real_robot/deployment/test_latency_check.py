@@ -15,7 +15,7 @@ import stringline
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.latency_check import FILE, LatencyCheck, describe
 from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
-from stringline.real_robot.device.latency import Lateness
+from stringline.real_robot.device.scheduling import Lateness
 
 
 def settings(*overrides: str) -> DeploymentSettings:

@@ -20,9 +20,8 @@ from stringline.real_robot.deployment.leader_teleoperation import TeleopEpisode,
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
-from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
-from stringline.real_robot.emulators.plants.hand_plant import save_hand
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver, AlohaLeaders
+from stringline.real_robot.emulators.plants.plant import save_hand
 from stringline.real_robot.emulators.program.emulator_client import Emulator, LeaderEmulator
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.incidents.incident_recorder import LogPlan

@@ -24,9 +24,8 @@ from stringline.real_robot.drivers.dynamixel.bus import Bus
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.operator.operator_keys import Key, TerminalKeys
-from stringline.real_robot.robots.latency_timer import check_latency_timer, latency_timer_ms
-from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.limits_file import merged_limits, read_limits
+from stringline.real_robot.robots.robot_factory import check_latency_timer, latency_timer_ms
+from stringline.real_robot.safety.limits import SafetyLimits, merged_limits, read_limits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]

@@ -21,9 +21,8 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
-from stringline.real_robot.incidents.incident_format import Kind
-from stringline.real_robot.incidents.incident_log import unpack_chunk
-from stringline.real_robot.incidents.incident_reader import Incident
+from stringline.real_robot.incidents.incident_log import Incident, unpack_chunk
+from stringline.real_robot.incidents.incident_records import Kind
 from stringline.real_robot.safety.reasons import Mode
 
 PERIOD = 0.01

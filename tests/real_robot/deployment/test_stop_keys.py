@@ -17,7 +17,7 @@ from tests.real_robot.operator_hand import Hand, after
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
-from stringline.real_robot.deployment.supervision import Supervision
+from stringline.real_robot.deployment.supervised_run import Supervision
 from stringline.real_robot.deployment.teleop_deployment import TeleopDeployment
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.execution.approach import Approach

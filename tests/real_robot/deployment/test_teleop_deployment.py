@@ -16,7 +16,7 @@ from stringline.real_robot.deployment.deployment_settings import (
 )
 from stringline.real_robot.deployment.teleop_deployment import TeleopDeployment
 from stringline.real_robot.emulators.plants.expert_hand import write_expert_hand
-from stringline.real_robot.emulators.plants.hand_plant import load_hand, save_hand
+from stringline.real_robot.emulators.plants.plant import load_hand, save_hand
 from stringline.real_robot.robots.robot_factory import RobotFactory
 
 

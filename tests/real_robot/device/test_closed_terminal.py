@@ -11,7 +11,7 @@ from tests.real_robot.moving_arms import wait
 from tests.real_robot.owned_arms import owned_arms
 
 from stringline.real_robot.drivers.dynamixel import control_table as table
-from stringline.real_robot.incidents.incident_format import Entry, Kind, scan
+from stringline.real_robot.incidents.incident_records import Entry, Kind, scan
 
 Vector = NDArray[np.float64]
 

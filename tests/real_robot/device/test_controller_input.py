@@ -11,15 +11,14 @@ from tests.real_robot.moving_arms import PATIENT, swing, wait
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.driver_interface.controller_input import ControllerInput
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
+from stringline.real_robot.driver_interface.interlocks import ControllerInput
+from stringline.real_robot.drivers.fri.controller_io import IoValue, RunInput
 from stringline.real_robot.drivers.fri.enums import IoDirection, IoType
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
-from stringline.real_robot.drivers.fri.io_value import IoValue
-from stringline.real_robot.drivers.fri.run_input import RunInput
-from stringline.real_robot.emulators.fri.emulated_outputs import RUN_PEDAL
+from stringline.real_robot.emulators.fri.controller import RUN_PEDAL
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.ipc.motion_inputs import MotionInputs, input_memory
+from stringline.real_robot.ipc.heartbeat import MotionInputs, input_memory
 from stringline.real_robot.robots.robot_factory import RobotFactory
 from stringline.real_robot.robots.robot_session import RobotSession
 from stringline.real_robot.robots.robot_settings import RobotSettings

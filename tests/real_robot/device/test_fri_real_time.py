@@ -14,8 +14,8 @@ from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
-from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.emulators.program.arm_check import FriLine, axis_check
+from stringline.real_robot.emulators.program.emulator_client import FriEmulator
 from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.execution.real_time import RealTimeRobot
 from stringline.real_robot.safety.limits import SafetyLimits

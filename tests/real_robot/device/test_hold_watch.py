@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 from typing import cast
 
-from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.device.hold_watch import NO_HOLD, HoldWatch
+from stringline.real_robot.device.device_process import NO_HOLD, DeviceProcess, HoldWatch
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 

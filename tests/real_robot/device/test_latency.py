@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from stringline.real_robot.device.latency import LatencyMeasurement, Lateness, record_lateness
+from stringline.real_robot.device.scheduling import LatencyMeasurement, Lateness, record_lateness
 from stringline.real_robot.safety.motion_stages import STOPPED_PERIODS
 
 

@@ -19,8 +19,7 @@ from tests.real_robot.moving_arms import (
 )
 
 from stringline.real_robot.device import device_process
-from stringline.real_robot.device.braking import brake
-from stringline.real_robot.device.device_process import DeviceError, DeviceProcess
+from stringline.real_robot.device.device_process import DeviceError, DeviceProcess, brake
 from stringline.real_robot.execution.lock_step import explain_fault
 from stringline.real_robot.safety.reasons import Mode, Reason
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.real_robot.device.process_memory import MEBIBYTE, Growth, processor_s, resident
+from stringline.real_robot.device.process_monitor import MEBIBYTE, Growth, processor_s, resident
 
 NOBODY = 2**22 + 1  # Above the largest number of a process.
 

@@ -13,7 +13,7 @@ from stringline.real_robot.device import scheduling
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.scheduling import Priority, check_priority, request_priority
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
-from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.emulators.program.emulator_client import FriEmulator
 from stringline.real_robot.safety.limits import SafetyLimits
 
 # A device process of real arms, at a port that no computer has; prints why it does not start.

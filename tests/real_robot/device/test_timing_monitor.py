@@ -10,19 +10,23 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import state_layout
-from stringline.real_robot.device.timing_monitor import RunningQuantiles, TimingMonitor
+from stringline.real_robot.device.process_monitor import RunningQuantiles, TimingMonitor
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
-from stringline.real_robot.drivers.fri.fri_command import Command
+from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
+from stringline.real_robot.drivers.fri.messages import Command
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
+from stringline.real_robot.emulators.program.arm_check import (
+    FriLine,
+    axis_check,
+    goals_of,
+    servo_check,
+)
 from stringline.real_robot.emulators.program.capture_file import ArrivalFile, Captured
-from stringline.real_robot.emulators.program.captured import goals_of, servo_check
 from stringline.real_robot.incidents.incident_log import IncidentLog, cycle_layout
-from stringline.real_robot.incidents.incident_ring import ring_memory
-from stringline.real_robot.protocol_in_the_loop.wire_limits import (
+from stringline.real_robot.incidents.incident_records import ring_memory
+from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
     ServoLine,
     WireCheck,
     wire_lines,

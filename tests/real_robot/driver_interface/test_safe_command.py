@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.real_robot.driver_interface.safe_command import SafeCommand, checked
+from stringline.real_robot.driver_interface.driver import SafeCommand, checked
 
 ROOM = Path(__file__).parents[3] / "real_robot"
 

@@ -16,23 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.remote.arrays import pack, unpack
+from stringline.policies.remote.protocol import pack, unpack
 from stringline.real_robot.device.device_state import LONGEST_CHUNK, chunk_layout, chunk_of
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
+from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
 from stringline.real_robot.drivers.dynamixel.protocol import HEADER, LONGEST_LEN, Packet, Parser
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.dynamixel.dynamixel_servo import EmulatedServo
-from stringline.real_robot.incidents.incident_format import HEAD, LONGEST_PAYLOAD, MAGIC, scan
-from stringline.real_robot.incidents.incident_log import unpack_chunk
-from stringline.real_robot.incidents.incident_reader import Incident
+from stringline.real_robot.incidents.incident_log import Incident, unpack_chunk
+from stringline.real_robot.incidents.incident_records import HEAD, LONGEST_PAYLOAD, MAGIC, scan
 from stringline.real_robot.ipc import array_messages as messages
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.target_sampler import ChunkSampler
+from stringline.real_robot.safety.target_stages import ChunkSampler
 
 FUZZ = settings(max_examples=150, deadline=None, derandomize=True)
 PING = Packet(7, protocol.Instruction.PING, b"")

@@ -17,8 +17,8 @@ from stringline.real_robot.execution import approach
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.stage_cycle import Freshness
-from stringline.real_robot.safety.target_sampler import ChunkSampler
+from stringline.real_robot.safety.stage_context import Freshness
+from stringline.real_robot.safety.target_stages import ChunkSampler
 
 Vector = NDArray[np.float64]
 

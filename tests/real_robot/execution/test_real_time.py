@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Array, Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.execution.executed_session import ExecutedSession, Latency, PassThrough
+from stringline.policies.execution.execution import ExecutedSession, Latency, PassThrough
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver

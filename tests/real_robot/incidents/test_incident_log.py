@@ -15,25 +15,29 @@ from hypothesis import strategies as st
 import stringline
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_state import state_layout
-from stringline.real_robot.incidents.incident_files import LogFile
-from stringline.real_robot.incidents.incident_format import (
+from stringline.real_robot.incidents.incident_log import (
+    Incident,
+    IncidentLog,
+    cycle_layout,
+    layout_of,
+    pack_chunk,
+    plain_layout,
+    unpack_chunk,
+)
+from stringline.real_robot.incidents.incident_recorder import LogFile
+from stringline.real_robot.incidents.incident_records import (
     HEAD,
     LONGEST_PAYLOAD,
     MAGIC,
     Damage,
     Entry,
     Kind,
+    Mark,
+    Ring,
     encode,
+    ring_memory,
     scan,
 )
-from stringline.real_robot.incidents.incident_log import (
-    IncidentLog,
-    cycle_layout,
-    pack_chunk,
-    unpack_chunk,
-)
-from stringline.real_robot.incidents.incident_reader import Incident, layout_of, plain_layout
-from stringline.real_robot.incidents.incident_ring import Mark, Ring, ring_memory
 from stringline.real_robot.incidents.incident_table import IncidentTable
 from stringline.real_robot.safety.reasons import REASONS, Mode, Reason
 

@@ -5,14 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.real_robot.incidents.incident_format import (
+from stringline.real_robot.incidents.incident_log import Incident
+from stringline.real_robot.incidents.incident_recorder import LogPlan
+from stringline.real_robot.incidents.incident_records import (
     HEAD,
     LONGEST_PAYLOAD,
     Kind,
+    Mark,
+    Ring,
+    ring_memory,
 )
-from stringline.real_robot.incidents.incident_reader import Incident
-from stringline.real_robot.incidents.incident_recorder import LogPlan
-from stringline.real_robot.incidents.incident_ring import Mark, Ring, ring_memory
 
 CAPACITY = 4 * LONGEST_PAYLOAD
 

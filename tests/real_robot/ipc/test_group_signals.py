@@ -17,7 +17,7 @@ import stringline
 OWNER = """
 import multiprocessing, os, signal, sys, time
 sys.path[:0] = {paths!r}
-from stringline.real_robot.ipc.group_signals import end_as_by_ctrl_c, leave_to_owner
+from stringline.real_robot.ipc.child_process import end_as_by_ctrl_c, leave_to_owner
 
 def child():
     leave_to_owner()

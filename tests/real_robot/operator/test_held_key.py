@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from stringline.real_robot.ipc.motion_inputs import input_memory
-from stringline.real_robot.operator.held_key import HeldKey
-from stringline.real_robot.operator.operator_keys import Key, TerminalKeys
+from stringline.real_robot.ipc.heartbeat import input_memory
+from stringline.real_robot.operator.operator_keys import HeldKey, Key, TerminalKeys
 
 
 class Clock:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.real_robot.operator_hand import until
 
-from stringline.real_robot.ipc.motion_inputs import MotionInputs
+from stringline.real_robot.ipc.heartbeat import MotionInputs
 from stringline.real_robot.operator.input_line import InputLine, LineSettings
 
 

@@ -15,8 +15,7 @@ from stringline.real_robot.operator.live_status import (
     report_counts,
     report_fault,
 )
-from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR, FollowingError
-from stringline.real_robot.safety.reasons import Mode, Reason
+from stringline.real_robot.safety.reasons import NO_FOLLOWING_ERROR, FollowingError, Mode, Reason
 
 
 class Terminal(io.StringIO):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.contract import Array, Camera
-from stringline.datasets.contract.validation import check_observation
+from stringline.datasets.contract.contract import Array, Camera, check_observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.recording.observation_bridge import ObservationAssembler, position_at

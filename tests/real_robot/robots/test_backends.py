@@ -18,8 +18,12 @@ from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD
 from stringline.real_robot.execution.lock_step import LockStepEpisode
 from stringline.real_robot.protocol_in_the_loop import loop_evaluation
-from stringline.real_robot.robots.backends import ServoBackend, emulated_backend, robot_backend
-from stringline.real_robot.robots.kuka_backends import FriBackend
+from stringline.real_robot.robots.backends import (
+    FriBackend,
+    ServoBackend,
+    emulated_backend,
+    robot_backend,
+)
 from stringline.real_robot.safety.reasons import Reason
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.experts.expert_registry import make_expert

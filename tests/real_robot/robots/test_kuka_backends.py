@@ -8,8 +8,7 @@ from omegaconf import OmegaConf
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS
-from stringline.real_robot.robots.backends import emulated_backend, robot_backend
-from stringline.real_robot.robots.kuka_backends import LcmBackend
+from stringline.real_robot.robots.backends import LcmBackend, emulated_backend, robot_backend
 
 
 def robot(*overrides: str) -> dict[str, Any]:

@@ -8,14 +8,14 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tests.sim.menagerie_files import write_kuka
 
-from stringline.real_robot.cameras.robot_cameras import RobotCameras
+from stringline.real_robot.cameras.camera_settings import RobotCameras
 from stringline.real_robot.emulators import emulate
-from stringline.real_robot.emulators.program.emulated_worlds import kuka_world
+from stringline.real_robot.emulators.program.emulator_server import kuka_world
 from stringline.real_robot.emulators.program.emulator_settings import FriSettings
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.robots.robot_factory import RobotFactory
 from stringline.real_robot.robots.robot_settings import RobotSettings
-from stringline.real_robot.safety.limits_file import BUILT_IN, TIGHTENED
+from stringline.real_robot.safety.limits import BUILT_IN, TIGHTENED
 
 DOCS = Path(__file__).parents[3] / "docs"
 

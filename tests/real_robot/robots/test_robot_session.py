@@ -14,13 +14,12 @@ from tests.real_robot.deployment.test_policy_deployment import saved
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.calibration.calibration_session import CalibrationSession
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
-from stringline.real_robot.cameras.camera_handle import CameraHandle
-from stringline.real_robot.cameras.cameras import Cameras
+from stringline.real_robot.cameras.cameras import CameraHandle, Cameras
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
 from stringline.real_robot.deployment.teleop_deployment import TeleopDeployment
 from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaLeaders
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.operator.checklist import Checklist, CheckResult, StrictChecklist
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import open_lock_step_robot

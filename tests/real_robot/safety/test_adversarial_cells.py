@@ -17,8 +17,7 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.kuka_limits import kuka_limits
-from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits
+from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits, kuka_limits
 from stringline.real_robot.safety.reasons import Reason
 
 ROD = {"mass_kg": 0.3, "capsules": [{"start": [0, 0, 0], "end": [0.12, 0, 0.02], "radius": 0.015}]}

@@ -20,10 +20,9 @@ from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.safety.cell_file import cell_of
+from stringline.real_robot.safety.cell import cell_of
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits
-from stringline.real_robot.safety.limits_file import read_limits
+from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits, read_limits
 from stringline.real_robot.safety.reasons import Reason
 
 Vector = NDArray[np.float64]

@@ -13,8 +13,7 @@ from stringline.datasets.embodiments.transforms import pose
 from stringline.real_robot.safety.cell import Cell, Obstacle
 from stringline.real_robot.safety.clearance import Clearance, Room
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.stage_context import StageContext
-from stringline.real_robot.safety.surroundings import SPACES
+from stringline.real_robot.safety.stage_context import SPACES, StageContext
 
 Vector = NDArray[np.float64]
 

@@ -16,12 +16,16 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.driver_interface.interlocks import Interlock
 from stringline.real_robot.drivers.dynamixel import control_table as table
-from stringline.real_robot.drivers.dynamixel.control_table import CURRENT_UNIT_A, XM430, XM540
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
+from stringline.real_robot.drivers.dynamixel.control_table import (
+    CURRENT_UNIT_A,
+    VIPERX,
+    XM430,
+    XM540,
+)
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
-from stringline.real_robot.safety.stage_cycle import Freshness
+from stringline.real_robot.safety.stage_context import Freshness
 
 if TYPE_CHECKING:
     from tests.real_robot.conftest import Rig

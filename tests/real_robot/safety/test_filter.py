@@ -11,10 +11,9 @@ from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, chunk, moved, state
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.following_error import NO_FOLLOWING_ERROR
 from stringline.real_robot.safety.limits import SafetyLimits
-from stringline.real_robot.safety.reasons import Mode, Reason
-from stringline.real_robot.safety.stage_cycle import Freshness
+from stringline.real_robot.safety.reasons import NO_FOLLOWING_ERROR, Mode, Reason
+from stringline.real_robot.safety.stage_context import Freshness
 
 Vector = NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, moved
 
-from stringline.real_robot.device.suspension_clock import SuspensionClock
+from stringline.real_robot.device.device_loop import SuspensionClock
 from stringline.real_robot.safety.reasons import Mode, Reason
-from stringline.real_robot.safety.stage_cycle import Freshness
+from stringline.real_robot.safety.stage_context import Freshness
 
 Vector = NDArray[np.float64]
 

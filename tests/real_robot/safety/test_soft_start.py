@@ -9,7 +9,7 @@ from tests.real_robot.filter_rig import PERIOD, Run, moved
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
-from stringline.real_robot.safety.stage_cycle import Freshness
+from stringline.real_robot.safety.stage_context import Freshness
 
 FAR = moved(left__waist=2.8)
 SOFT = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=1.0)

@@ -10,12 +10,12 @@ from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, chunk, moved, state
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
-from stringline.real_robot.ipc.camera_liveness import CameraLiveness
+from stringline.real_robot.ipc.heartbeat import CameraLiveness
 from stringline.real_robot.safety import filter as safety
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.reasons import Mode, Reason
-from stringline.real_robot.safety.sound_state import SoundState
-from stringline.real_robot.safety.stage_cycle import Freshness
+from stringline.real_robot.safety.robot_stages import SoundState
+from stringline.real_robot.safety.stage_context import Freshness
 
 Vector = NDArray[np.float64]
 FAR = moved(left__waist=2.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.safety.target_sampler import ChunkSampler
+from stringline.real_robot.safety.target_stages import ChunkSampler
 
 
 def ramp(start: float, count: int = 5, value: float = 0.0) -> ActionChunk:

@@ -9,7 +9,7 @@ from tests.real_robot.chains import chain
 
 from stringline.datasets.store.store import EpisodeStore
 from stringline.real_robot.showcase.budget import BEFORE_TRIALS, Budget
-from stringline.sim.rollout.speed import Speed, measure
+from stringline.sim.rollout.jobs import Speed, measure
 
 USUAL = {"expert_trials": 100, "episodes": 100, "steps": 1550, "trials": 50, "wire_trials": 10}
 SPEEDS = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stringline.sim.collection.episode_parts import EpisodePart, parts_of
+from stringline.sim.collection.stage_clips import EpisodePart, parts_of
 
 
 def test_parts_end_where_the_stage_increases() -> None:

@@ -10,7 +10,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import collect
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.demonstration import Recording, check_disturbances, record_episode
-from stringline.sim.collection.missed_grasp import (
+from stringline.sim.collection.disturbances import (
     DISTANCES_M,
     LONGEST_S,
     RAMP_S,

@@ -18,8 +18,7 @@ from stringline.sim.collection.stage_clips import (
     episode_seed,
     stage_label,
 )
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.looks.looks import LOOKS
 from stringline.sim.tasks.task_registry import task_class

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from stringline.datasets.images.labelled_image import LabelledClip
-from stringline.sim.collection.stage_clips import StageEpisode
-from stringline.sim.collection.stage_tally import StageTally
+from stringline.sim.collection.stage_clips import StageEpisode, StageTally
 
 CLIP = LabelledClip(rgb=np.zeros((2, 4, 4, 3), np.uint8))
 FAILED = StageEpisode("kuka_pick-8", (), ("kuka pick: lifted",), "stage 'lifted' after 2 s")

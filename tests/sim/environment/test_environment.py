@@ -11,8 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 from tests.sim.in_process import roll_out
 
-from stringline.datasets.contract.contract import Array
-from stringline.datasets.contract.validation import check_observation
+from stringline.datasets.contract.contract import Array, check_observation
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.sim.environment.environment import TaskEnvironment

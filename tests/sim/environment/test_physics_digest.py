@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from stringline.sim.environment.physics_digest import physics_digest
-from stringline.sim.robots.start_range import StartRange
-from stringline.sim.tasks import hand_over_tasks, success, workbench
+from stringline.sim.robots.workcells import StartRange
+from stringline.sim.tasks import hand_over_tasks, success, tabletop
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana
 from stringline.sim.tasks.tabletop import TabletopTask
+from stringline.sim.worlds.world_versions import physics_digest
 
 TASK = "hand_over_banana"
 
@@ -39,7 +39,7 @@ def test_it_depends_on_task_and_version_alone() -> None:
 @pytest.mark.slow
 def test_it_does_not_depend_on_the_instructions_of_the_processor() -> None:
     task = "mug_on_plate"  # Its centres of mass contain the rounding errors of sines.
-    code = "import sys; from stringline.sim.environment.physics_digest import physics_digest"
+    code = "import sys; from stringline.sim.worlds.world_versions import physics_digest"
     plain = subprocess.run(
         [sys.executable, "-c", f"{code}; print(physics_digest(*sys.argv[1:], 2))", task],
         env=os.environ | {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F,-FMA4"},
@@ -57,8 +57,8 @@ def test_it_does_not_depend_on_the_instructions_of_the_processor() -> None:
         (success, "REST_SECONDS", 0.6, True),  # Of all tasks.
         (hand_over_tasks, "ITEM_X", (0.1, 0.2), True),  # Of the module.
         (HandOverBanana, "stages", ("start", "success"), True),  # Of the class.
-        (workbench, "PHYSICS_SECONDS", 0.001, True),  # Of the model.
-        (workbench, "TABLE_COLOUR", (0.5, 0.5, 0.5, 1.0), False),
+        (tabletop, "PHYSICS_SECONDS", 0.001, True),  # Of the model.
+        (tabletop, "TABLE_COLOUR", (0.5, 0.5, 0.5, 1.0), False),
         (TabletopTask, "default_version", 2, False),
     ],
 )

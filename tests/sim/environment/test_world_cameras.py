@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.contract import Array
-from stringline.datasets.contract.validation import check_observation
+from stringline.datasets.contract.contract import Array, check_observation
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.rendering.rendering import RENDERINGS

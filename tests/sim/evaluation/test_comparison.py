@@ -19,8 +19,7 @@ from stringline.sim.experiments.experiment_plan import Cell
 from stringline.sim.experiments.experiment_results import ExperimentResults
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.statistics.macro import MacroMean
-from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
-from stringline.sim.statistics.power import seeds_needed
+from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar, seeds_needed
 
 REACH: Mapping[str, Any] = {
     "task": "reach",

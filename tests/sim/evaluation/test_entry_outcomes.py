@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from stringline.sim.evaluation.entry_outcomes import EntryOutcome, SuiteStatistics
-from stringline.sim.evaluation.results import EpisodeResult, Summary
+from stringline.sim.evaluation.results import EpisodeResult, Summary, summaries_table
+from stringline.sim.evaluation.suite_run import EntryOutcome, SuiteStatistics
 from stringline.sim.evaluation.suites import Suite
-from stringline.sim.evaluation.text_tables import summaries_table
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.statistics.macro import MacroMean
 from stringline.sim.statistics.paired import Pairs, difference_interval

@@ -107,7 +107,7 @@ def test_a_plan_later_than_the_last_action_begins_at_the_pose_of_the_arms(
     """While the arms hold no action is skipped: the next one is the first of the new plan."""
     looks = iter(np.cumsum([0.0, 0.0, 0.0, 0.3, 0.0, 0.3, 0.0, 0.3]).tolist())
     monkeypatch.setattr(
-        "stringline.policies.execution.executed_session.time.perf_counter", lambda: next(looks)
+        "stringline.policies.execution.execution.time.perf_counter", lambda: next(looks)
     )
     done, plans, asked = carried_out(Scripted(4), Execution(delay_s="measured"), 4, steps=16)
     one, two, three, four = (plan[:, 0] for plan in plans)

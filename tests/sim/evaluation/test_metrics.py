@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import ActionDimension
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.sim.evaluation.metrics import limit_hits
+from stringline.sim.evaluation.results import limit_hits
 
 CONTRACT = ALOHA.contract([], 50.0)
 WAIST, GRIPPER = 0, 6

@@ -6,12 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.sim.evaluation.comparison import Comparison
+from stringline.sim.evaluation.comparison import (
+    Comparison,
+    Seeds,
+    entry_seeds,
+    until_decided,
+    with_entry_seeds,
+)
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.rounds import Seeds, entry_seeds, until_decided, with_entry_seeds
 from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, StoredTask
 from stringline.sim.evaluation.suites import Suite
-from stringline.sim.statistics.sequential import anytime_p
+from stringline.sim.statistics.paired import anytime_p
 
 AVAILABLE = {"reach": range(60), "push": range(40)}
 

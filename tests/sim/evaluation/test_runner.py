@@ -16,14 +16,12 @@ from tests.sim.in_process import InProcess
 from stringline.datasets.contract.contract import Camera, Contract, Observation
 from stringline.datasets.contract.instructions import instruction_of
 from stringline.policies.chunks.chunk import ActionChunk, Session
-from stringline.policies.execution.with_instruction import WithInstruction
-from stringline.sim.environment.factory import make_environment
-from stringline.sim.evaluation.metrics import command_acceleration
-from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.evaluation.seed_runner import evaluation_seeds
+from stringline.policies.execution.execution import WithInstruction
+from stringline.sim.environment.environment import make_environment
+from stringline.sim.evaluation.results import EpisodeResult, command_acceleration
+from stringline.sim.evaluation.runner import Evaluation, evaluation_seeds
 from stringline.sim.evaluation.trace import read_first_observation
-from stringline.sim.rollout.messages import RemoteTracebackError
+from stringline.sim.rollout.workers import RemoteTracebackError
 
 ROOT = Path(__file__).parents[3]
 WORLD = partial(

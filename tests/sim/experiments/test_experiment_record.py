@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stringline.sim.experiments.experiment_plan import ExperimentPlan
-from stringline.sim.experiments.experiment_record import prepare
+from stringline.sim.experiments.experiment_plan import ExperimentPlan, prepare
 from stringline.sim.experiments.recipes import TrainingRecipe
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from stringline.datasets.embodiments.aloha import ARMS
 from stringline.datasets.embodiments.transforms import pose, rotation_about
-from stringline.sim.experts.bar_grasps import FORWARDS, BarGrasp, end_grasps, nearest_turn
+from stringline.sim.experts.insertion_experts import FORWARDS, BarGrasp, end_grasps, nearest_turn
 
 X, Y, Z = np.eye(3)
 FLIPPED = rotation_about(Z, np.pi)

@@ -8,10 +8,9 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.both_arms import Member, Teamwork, together
+from stringline.sim.experts.gathering_experts import Member, Teamwork, together
 from stringline.sim.experts.motion import Motion
-from stringline.sim.experts.scene import Scene
-from stringline.sim.experts.skills import Skills
+from stringline.sim.experts.skills import Scene, Skills
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana
 
 

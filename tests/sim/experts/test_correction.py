@@ -3,7 +3,7 @@
 import numpy as np
 
 from stringline.datasets.embodiments.transforms import pose, rotation_about
-from stringline.sim.experts.correction import NEAR, Correction, rotation_vector, twist
+from stringline.sim.experts.motion import NEAR, Correction, rotation_vector, twist
 
 
 def test_a_constant_error_is_corrected_and_a_large_one_is_left_alone() -> None:

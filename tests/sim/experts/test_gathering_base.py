@@ -12,8 +12,7 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.transforms import pose, rotation_about
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.experts.expert import Expert
-from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.experts.expert_registry import Expert, make_expert
 from stringline.sim.tasks.gathering_tasks import APART_M, GatheringTask, distance
 from stringline.sim.tasks.task_registry import make_task
 

@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.experts.dish_experts import WHOLE, BowlOnRackExpert, along, clear_of_rack
+from stringline.sim.experts.dish_experts import (
+    WHOLE,
+    BowlOnRackExpert,
+    PlateOnRackExpert,
+    Slot,
+    along,
+    clear_of_rack,
+    standing,
+)
 from stringline.sim.experts.grasps import rim_grasps
-from stringline.sim.experts.plate_expert import PlateOnRackExpert, Slot, standing
 from stringline.sim.tasks.dish_tasks import BowlOnRack, PlateOnRack
 
 AWAY = np.diag([-1.0, -1.0, 1.0])

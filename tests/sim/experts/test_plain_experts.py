@@ -5,10 +5,9 @@ import pytest
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.experts.plain_draws import PlainDraws
+from stringline.sim.experts.skills import PlainDraws
 from stringline.sim.tasks.task_registry import TASKS
 
 STEPS = 160  # Long enough for each task to reach the first choice that varies.

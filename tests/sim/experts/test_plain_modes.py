@@ -13,11 +13,10 @@ import pytest
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, quaternion, rotation_about
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.hand_over_tasks import HandOverTask
-from stringline.sim.tasks.random_object import RandomObjectTask
+from stringline.sim.tasks.placement import RandomObjectTask
 from stringline.sim.tasks.task_registry import TASKS
 
 STARTS = range(100, 107)

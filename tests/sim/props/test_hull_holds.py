@@ -5,8 +5,8 @@ import pytest
 from scipy.spatial import ConvexHull
 
 from stringline.datasets.embodiments.transforms import rotation_about
-from stringline.sim.props.forms import WIDEST
-from stringline.sim.props.hull_holds import SKEW_DEG, hull_holds
+from stringline.sim.props.mesh_objects import SKEW_DEG, hull_holds
+from stringline.sim.props.objects import WIDEST
 
 CORNERS = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) / 2
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.sim.mesh_boxes import BOTTOM, SIZE, TOP, write_box, write_texture
 
-from stringline.sim.props import mesh_files
-from stringline.sim.props.mesh_files import find_meshes, load_mesh
+from stringline.sim.props import mesh_objects
+from stringline.sim.props.mesh_objects import find_meshes, load_mesh
 
 pytest.importorskip("trimesh")
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_simulated_is_refused(
         load_mesh(box.with_suffix(".mtl"))
     with pytest.raises(ValueError, match=r"There is no upward axis 'w'. .*Allowed: y, z"):
         load_mesh(box, up="w")
-    monkeypatch.setattr(mesh_files, "MOST_FACES", 11)
+    monkeypatch.setattr(mesh_objects, "MOST_FACES", 11)
     with pytest.raises(ValueError, match=r"box.obj has 12 faces; allowed: 1 to 11"):
         load_mesh(box)
     with pytest.raises(ValueError, match=r"There is no folder .*nowhere"):

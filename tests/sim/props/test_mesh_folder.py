@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.sim.mesh_boxes import write_box, write_texture
 
-from stringline.sim.props.mesh_folder import MeshFolder
+from stringline.sim.props.mesh_objects import MeshFolder
 
 pytest.importorskip("trimesh")
 

@@ -8,8 +8,7 @@ import pytest
 from dm_control import mjcf
 from tests.sim.mesh_boxes import BOTTOM, SIZE, TOP, write_box, write_texture
 
-from stringline.sim.props.mesh_files import load_mesh
-from stringline.sim.props.mesh_object import MeshObject
+from stringline.sim.props.mesh_objects import MeshObject, load_mesh
 from stringline.sim.props.prop import CONTACT
 from stringline.sim.rendering.rendering import Renderer, set_flat_rendering
 

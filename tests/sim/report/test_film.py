@@ -11,8 +11,7 @@ from tests.sim.in_process import roll_out
 
 from stringline.datasets.contract.contract import Array
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Motion, Trace, write_trace
 from stringline.sim.report.film import HEIGHT, WIDTH, draw_film, with_films

@@ -3,8 +3,8 @@
 from contextlib import closing
 from pathlib import Path
 
-from stringline.encoders.training.history import History
-from stringline.sim.report.learning_curve import LearningCurve, learning_curve
+from stringline.encoders.training.monitor import History
+from stringline.sim.report.charts import LearningCurve, learning_curve
 from stringline.sim.statistics.intervals import Rate
 
 

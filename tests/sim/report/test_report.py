@@ -17,11 +17,17 @@ from tests.sim.clouds import cloud
 import stringline.sim.report.report
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Trace, write_trace
-from stringline.sim.report.charts import rates_chart
-from stringline.sim.report.report import Clip, Report, choose_clips, duration, write_report
-from stringline.sim.report.rerun_command import RerunCommand
-from stringline.sim.report.system_info import package_versions, system_info
-from stringline.sim.report.training_chart import training_chart
+from stringline.sim.report.charts import rates_chart, training_chart
+from stringline.sim.report.report import (
+    Clip,
+    Report,
+    RerunCommand,
+    choose_clips,
+    duration,
+    package_versions,
+    system_info,
+    write_report,
+)
 from stringline.sim.rollout.video import Video
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings

@@ -16,8 +16,7 @@ from tests.sim.clouds import cloud
 
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Trace, write_trace
-from stringline.sim.report.report import Clip, Report, choose_clips, write_report
-from stringline.sim.report.rerun_command import RerunCommand
+from stringline.sim.report.report import Clip, Report, RerunCommand, choose_clips, write_report
 from stringline.sim.rollout.video import Video
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stringline.datasets.command.command_line import hydra_value
 from stringline.policies.execution.execution import Execution
-from stringline.sim.report.rerun_command import RerunCommand
+from stringline.sim.report.report import RerunCommand
 from stringline.sim.worlds.task_settings import TaskSettings
 
 

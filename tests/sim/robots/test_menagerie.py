@@ -22,11 +22,10 @@ from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.replay import recorded_world, replay_episode
-from stringline.sim.robots.robot import Robot
 from stringline.sim.robots.robot_model import RobotModel, set_robot_model
-from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_BIMANUAL_CELL, Workcell
+from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_BIMANUAL_CELL, Robot, Workcell
 from stringline.sim.tasks.task_registry import make_task
-from stringline.sim.teleop.shapes import drawn_bodies
+from stringline.sim.teleop.scene_view import drawn_bodies
 from stringline.sim.worlds.world_versions import world_versions
 
 POSES, SEED = 4, 3
@@ -291,7 +290,7 @@ def test_without_a_folder_the_package_is_used(
         match=r"mujoco-menagerie is installed, but .* has no aloha.xml. Set MENAGERIE_ROOT",
     ):
         with_meshes(ALOHA_CELL)
-    monkeypatch.setattr("stringline.sim.robots.menagerie.PACKAGE", "missing_menagerie")
+    monkeypatch.setattr("stringline.sim.robots.robot_model.PACKAGE", "missing_menagerie")
     with pytest.raises(
         ValueError,
         match=r"The meshes of MuJoCo Menagerie are not installed. Set MENAGERIE_ROOT to a copy",

@@ -14,9 +14,8 @@ from tests.sim.track import Track, mortal_track
 
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.rollout.messages import Command, MakeWorld, Message
 from stringline.sim.rollout.rollout import DelayedChunk
-from stringline.sim.rollout.world_host import WorldHost
+from stringline.sim.rollout.workers import Command, MakeWorld, Message, WorldHost
 
 SEEDS, STEPS = list(range(20, 27)), 20
 

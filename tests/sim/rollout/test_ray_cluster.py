@@ -27,10 +27,9 @@ from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.sim.collect import collect, open_world_beside
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.rollout.jobs import Job
-from stringline.sim.rollout.messages import MakeWorld
+from stringline.sim.rollout.jobs import Job, shared
 from stringline.sim.rollout.ray_cluster import RayCluster, import_ray
-from stringline.sim.rollout.shared_folder import shared
+from stringline.sim.rollout.workers import MakeWorld
 
 ROOT = Path(__file__).parents[3]
 SEEDS = list(range(40, 46))

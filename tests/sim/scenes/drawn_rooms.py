@@ -5,11 +5,9 @@ from functools import cache
 import numpy as np
 
 from stringline.sim.scenes.labels import LabelledView, label_view
-from stringline.sim.scenes.room_kinds import ROOM_KINDS, furnish
-from stringline.sim.scenes.room_model import RoomBuilder
-from stringline.sim.scenes.room_renderer import RoomRenderer
-from stringline.sim.scenes.rooms import Room
-from stringline.sim.scenes.viewpoints import Optics, draw_view
+from stringline.sim.scenes.room_renderer import RoomBuilder, RoomRenderer
+from stringline.sim.scenes.rooms import ROOM_KINDS, Room, furnish
+from stringline.sim.scenes.scene_images import Optics, draw_view
 
 OPTICS = Optics(size=(96, 96))
 

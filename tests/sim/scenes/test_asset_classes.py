@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from stringline.sim.scenes.asset_classes import CLASSES, make_asset, size_word
-from stringline.sim.scenes.assets import Asset
-from stringline.sim.scenes.solids import Solid, Vectors
+from stringline.sim.scenes.assets import Asset, Solid, Vectors
 
 COUNT = 12
 

@@ -5,8 +5,7 @@ import pytest
 from tests.sim.scenes.drawn_rooms import views
 
 from stringline.datasets.images.labelled_image import LabelledObject
-from stringline.sim.scenes.captions import caption_holds, write_captions
-from stringline.sim.scenes.labels import SeenObject
+from stringline.sim.scenes.labels import SeenObject, caption_holds, write_captions
 
 
 def seen(name: str, colour: str, x: float, number: int, support: int | None = None) -> SeenObject:

@@ -10,12 +10,15 @@ import pytest
 from PIL import Image
 
 from stringline.sim.scenes import catalogue
-from stringline.sim.scenes.catalogue import head_noun, load_assets
-from stringline.sim.scenes.catalogue_index import entries_of_index, parse_properties
-from stringline.sim.scenes.room_model import RoomBuilder
-from stringline.sim.scenes.room_renderer import RoomRenderer, View
+from stringline.sim.scenes.catalogue import (
+    entries_of_index,
+    head_noun,
+    load_assets,
+    parse_properties,
+)
+from stringline.sim.scenes.room_renderer import RoomBuilder, RoomRenderer, View
 from stringline.sim.scenes.rooms import PlacedAsset, Room
-from stringline.sim.scenes.viewpoints import looking
+from stringline.sim.scenes.scene_images import looking
 
 pytest.importorskip("trimesh")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.sim.scenes.furniture_choice import FurnitureChoice
+from stringline.sim.scenes.catalogue import FurnitureChoice
 
 pytest.importorskip("trimesh")
 
@@ -17,7 +17,7 @@ CHAIR = "v 0 0 0\nv .5 0 0\nv 0 1 0\nv 0 0 .5\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 
 def test_pieces_replace_assets_of_the_same_noun_and_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stringline.sim.scenes.furniture_choice.CACHE", tmp_path / "cache")
+    monkeypatch.setattr("stringline.sim.scenes.catalogue.CACHE", tmp_path / "cache")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "garden_chair.obj").write_text(CHAIR)
     (tmp_path / "models" / "giant_mug.obj").write_text(CHAIR)

@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 
 from stringline.datasets.images.labelled_image import LabelledClip
-from stringline.sim.scenes.motion_clips import MotionClips, MotionSettings, reversed_clip
-from stringline.sim.scenes.motions import LABELS, stage_motion
+from stringline.sim.scenes.assets import turned
+from stringline.sim.scenes.motion_clips import (
+    LABELS,
+    MotionClips,
+    MotionSettings,
+    reversed_clip,
+    stage_motion,
+)
 from stringline.sim.scenes.rooms import Room
-from stringline.sim.scenes.solids import turned
-from stringline.sim.scenes.viewpoints import Optics
+from stringline.sim.scenes.scene_images import Optics
 
 SETTINGS = MotionSettings(frames=5, optics=Optics(size=(48, 48)))
 

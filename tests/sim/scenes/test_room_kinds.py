@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from stringline.sim.scenes.asset_classes import make_asset
-from stringline.sim.scenes.packing import Packing, Rectangle, overlap
-from stringline.sim.scenes.room_kinds import ROOM_KINDS, furnish
-from stringline.sim.scenes.rooms import PlacedAsset, Room
+from stringline.sim.scenes.rooms import (
+    ROOM_KINDS,
+    Packing,
+    PlacedAsset,
+    Rectangle,
+    Room,
+    furnish,
+    overlap,
+)
 
 
 def heights(one: PlacedAsset) -> tuple[float, float]:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from stringline.datasets.command.configuration import Configuration
-from stringline.sim.evaluation.suite_choices import chosen_suite
-from stringline.sim.evaluation.suites import Suite
-from stringline.sim.report.rerun_command import RerunCommand
+from stringline.sim.evaluation.suites import Suite, chosen_suite
+from stringline.sim.report.report import RerunCommand
 from stringline.sim.shifts.shift_catalogue import NAMES
 from stringline.sim.tasks.task_registry import make_task
 from stringline.sim.worlds.task_settings import TaskSettings

@@ -14,7 +14,7 @@ from stringline.datasets.embodiments.transforms import inverse
 from stringline.sim.collection.demonstration import Recording, record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.shifts.distractors import APART_M, CLEARANCE_M, KINDS
+from stringline.sim.shifts.shift import APART_M, CLEARANCE_M, KINDS
 from stringline.sim.shifts.shift_catalogue import NAMES
 from stringline.sim.tasks.task_registry import make_task
 

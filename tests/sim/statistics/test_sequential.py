@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stringline.encoders.statistics.paired_outcomes import mcnemar_power
-from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
-from stringline.sim.statistics.sequential import anytime_interval, anytime_p, decision
+from stringline.sim.statistics.paired import (
+    Pairs,
+    anytime_interval,
+    anytime_p,
+    decision,
+    difference_interval,
+    mcnemar,
+)
 
 OUTCOMES = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60)
 

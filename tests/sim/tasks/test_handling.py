@@ -8,7 +8,6 @@ from tests.sim.episodes import follow, place_at, stay
 from stringline.datasets.embodiments.transforms import Matrix, pose
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.physics_digest import physics_digest
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks import handling
@@ -20,6 +19,7 @@ from stringline.sim.tasks.mug_task import MugOnPlate
 from stringline.sim.tasks.success import ContactState
 from stringline.sim.tasks.tabletop import TabletopTask
 from stringline.sim.tasks.task_registry import TASKS, make_task, task_class
+from stringline.sim.worlds.world_versions import physics_digest
 
 LIMIT_S = 60.0
 

@@ -11,8 +11,8 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.bar_grasps import BarGrasp, end_grasps
 from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.experts.insertion_experts import BarGrasp, end_grasps
 from stringline.sim.tasks.insertion_tasks import (
     APART_M,
     DoubleInsertion,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.sim.hand_overs import HandOvers, place_and_yaw
 
-from stringline.datasets.contract.validation import check_observation
+from stringline.datasets.contract.contract import check_observation
 from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.environment.environment import TaskEnvironment

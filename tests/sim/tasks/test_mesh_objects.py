@@ -11,12 +11,12 @@ from tests.sim.props.test_mesh_folder import write_boxes
 
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.physics_digest import physics_digest
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.experts.kuka_experts import KukaPickExpert
-from stringline.sim.props.graspable import Graspable
-from stringline.sim.props.mesh_folder import MeshFolder
+from stringline.sim.props.mesh_objects import MeshFolder
+from stringline.sim.props.objects import Graspable
 from stringline.sim.tasks.kuka_tasks import KukaPick
+from stringline.sim.worlds.world_versions import physics_digest
 
 pytest.importorskip("trimesh")
 

@@ -15,8 +15,7 @@ from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
 from stringline.sim.experts import mug_expert as mug_on_plate
 from stringline.sim.experts.mug_expert import MugOnPlateExpert
-from stringline.sim.props.containers import Holder
-from stringline.sim.props.dishes import Mug
+from stringline.sim.props.containers import Holder, Mug
 from stringline.sim.props.handheld import Pen
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.mug_task import BACK_X, BACK_Y, FRONT_X, FRONT_Y, MugOnPlate, gap

@@ -11,8 +11,7 @@ from stringline.datasets.embodiments.transforms import inverse, pose
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.robots.start_range import StartRange
-from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_CELL
+from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_CELL, StartRange
 from stringline.sim.tasks.kuka_tasks import KukaPick
 from stringline.sim.tasks.task_registry import TASKS, make_task, task_class
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.experts.scripted import ScriptedExpert
+from stringline.sim.experts.skills import ScriptedExpert
 from stringline.sim.tasks.task_registry import TASKS, make_task, task_class
 
 

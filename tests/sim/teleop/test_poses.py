@@ -5,8 +5,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from stringline.datasets.embodiments.transforms import pose
-from stringline.sim.teleop.arm_controls import three_numbers
-from stringline.sim.teleop.poses import (
+from stringline.sim.teleop.page import three_numbers
+from stringline.sim.teleop.steering import (
     angles_of_pose,
     apart,
     between,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stringline.sim.teleop.rate import LEAST_REST_S, MOST_BEHIND_S, Rate
+from stringline.sim.teleop.teleop_session import LEAST_REST_S, MOST_BEHIND_S, Rate
 
 
 class Clock:

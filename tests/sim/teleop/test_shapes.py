@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from stringline.sim.teleop.shapes import Triangles, appearance, drawn_bodies, triangles
+from stringline.sim.teleop.scene_view import Triangles, appearance, drawn_bodies, triangles
 
 GEOM = mujoco.mjtGeom
 XML = """

@@ -6,8 +6,15 @@ import pytest
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose
-from stringline.sim.teleop.poses import apart, turned
-from stringline.sim.teleop.steering import ARRIVED, LEASH_M, METRES_PER_RADIAN, Speeds, Steering
+from stringline.sim.teleop.steering import (
+    ARRIVED,
+    LEASH_M,
+    METRES_PER_RADIAN,
+    Speeds,
+    Steering,
+    apart,
+    turned,
+)
 
 HZ = 50.0
 SPEEDS = Speeds(linear=0.4, angular=2.0, joints=0.5)

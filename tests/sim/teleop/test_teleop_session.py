@@ -18,10 +18,8 @@ from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Collection, Recipe
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.replay import recorded_world, replay_episode
-from stringline.sim.teleop.gamepad import GamepadCommand
-from stringline.sim.teleop.gamepad_control import GamepadControl
-from stringline.sim.teleop.take_recorder import TakeRecorder
-from stringline.sim.teleop.teleop_session import Phase, StopConditions, TeleopSession
+from stringline.sim.teleop.gamepad import GamepadCommand, GamepadControl
+from stringline.sim.teleop.teleop_session import Phase, StopConditions, TakeRecorder, TeleopSession
 
 RECIPE = Recipe(varied=False, cameras=("overhead",), image_size=16, options={"table_height": 0.02})
 

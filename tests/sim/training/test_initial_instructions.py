@@ -13,8 +13,7 @@ from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.load import load_policy
 from stringline.policies.observation.instruction import Instruction, TaskEmbedding, TextEmbedding
 from stringline.sim.train import train_policy
-from stringline.sim.training.initialisation import Initialisation
-from stringline.sim.training.training_settings import TrainingSettings
+from stringline.sim.training.training_settings import Initialisation, TrainingSettings
 
 OLD = ("open the drawer", "put the mug down")
 NEW = ("hang the mug", "put the mug down")

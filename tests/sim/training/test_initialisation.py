@@ -20,8 +20,7 @@ from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import load_policy
 from stringline.sim.train import train_policy
-from stringline.sim.training.initialisation import Initialisation
-from stringline.sim.training.training_settings import TrainingSettings
+from stringline.sim.training.training_settings import Initialisation, TrainingSettings
 
 Weights = dict[str, torch.Tensor]
 

@@ -20,11 +20,10 @@ from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy
-from stringline.policies.execution.with_instruction import WithInstruction
+from stringline.policies.execution.execution import WithInstruction
 from stringline.sim.train import train_policy
-from stringline.sim.training.training_data import TrainingData, sources_of
+from stringline.sim.training.training_data import TrainingData, WindowBatches, sources_of
 from stringline.sim.training.training_settings import TrainingSettings
-from stringline.sim.training.window_batches import WindowBatches
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.sim.points import MODEL
 
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
-from stringline.sim.evaluation.suite_choices import chosen_suite
+from stringline.sim.evaluation.suites import chosen_suite
 from stringline.sim.rollout.cluster import LocalCluster
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.sim.in_process import roll_out
 
-from stringline.datasets.contract.validation import check_observation
+from stringline.datasets.contract.contract import check_observation
 from stringline.datasets.embodiments.aloha import ALOHA, opening_of_finger
 from stringline.datasets.embodiments.transforms import inverse, pose
 from stringline.sim.worlds.aloha_sim import (

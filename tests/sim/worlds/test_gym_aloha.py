@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gym_aloha.env import AlohaEnv
 
-from stringline.datasets.contract.validation import check_observation
+from stringline.datasets.contract.contract import check_observation
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.gym_aloha import (
     FINGERS,
@@ -19,10 +19,12 @@ from stringline.datasets.embodiments.gym_aloha import (
 )
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.sim.rollout.world_interface import World
-from stringline.sim.worlds.adapter import CameraView
 from stringline.sim.worlds.gym_aloha import GRIPPERS, VIEWS
-from stringline.sim.worlds.third_party_cameras import ThirdPartyCameras
-from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
+from stringline.sim.worlds.third_party_environment import (
+    CameraView,
+    ThirdPartyCameras,
+    ThirdPartyEnvironment,
+)
 from stringline.sim.worlds.world_registry import (
     instruction_of,
     open_third_party,

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.validation import check_episode
+from stringline.datasets.contract.contract import check_episode
 from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.worlds.peg_insertion import InsertionExpert
+from stringline.sim.worlds.gym_aloha_experts import InsertionExpert
 from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
 from stringline.sim.worlds.world_registry import make_any_expert, open_third_party
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.contract import Contract, Observation
-from stringline.datasets.contract.validation import check_episode
+from stringline.datasets.contract.contract import Contract, Observation, check_episode
 from stringline.datasets.embodiments.gym_aloha import (
     GYM_ALOHA,
 )
@@ -18,7 +17,7 @@ from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.worlds.gym_aloha import TASK_MODELS
-from stringline.sim.worlds.transfer_cube import TransferCubeExpert
+from stringline.sim.worlds.gym_aloha_experts import TransferCubeExpert
 from stringline.sim.worlds.world_registry import (
     make_any_expert,
     open_third_party,

@@ -4,9 +4,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
-import stringline.datasets.command.installed_version as installed
-from stringline.sim.environment.physics_digest import physics_digest
-from stringline.sim.worlds.world_versions import VERSIONS, result_versions, world_versions
+import stringline.datasets.command.installation as installed
+from stringline.sim.worlds.world_versions import (
+    VERSIONS,
+    physics_digest,
+    result_versions,
+    world_versions,
+)
 
 
 def test_the_versions_of_a_task_of_this_package() -> None:

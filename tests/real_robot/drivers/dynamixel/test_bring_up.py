@@ -16,10 +16,9 @@ from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER, GRIPPER_SERVO
 from stringline.real_robot.driver_interface.driver import RESTARTED, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.drivers.dynamixel.bring_up import KEPT
+from stringline.real_robot.drivers.dynamixel.control_table import VIPERX, WIDOWX
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, StatusError
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
-from stringline.real_robot.drivers.dynamixel.widowx import WIDOWX
+from stringline.real_robot.drivers.dynamixel.servo_arm import KEPT
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.dynamixel.dynamixel_servo import EmulatedServo
 

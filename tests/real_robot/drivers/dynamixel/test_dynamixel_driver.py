@@ -18,8 +18,8 @@ from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError, claim, gather, sync_read
+from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits

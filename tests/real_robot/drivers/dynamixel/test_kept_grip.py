@@ -8,7 +8,7 @@ from tests.real_robot.served_arms import Served
 
 from stringline.datasets.embodiments.aloha import FOLLOWER
 from stringline.real_robot.drivers.dynamixel import control_table as table
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
+from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
 
 GRIPPER = VIPERX[-1].ident
 CLOSED = table.ticks_of_angle(FOLLOWER.closed)

@@ -12,11 +12,10 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
-from stringline.real_robot.drivers.dynamixel.bus import Bus
-from stringline.real_robot.drivers.dynamixel.leaders import AlohaLeaders
-from stringline.real_robot.drivers.dynamixel.read_only import ReadOnlyBus, ReadOnlyError
-from stringline.real_robot.drivers.dynamixel.widowx import WIDOWX
-from stringline.real_robot.emulators.plants.hand_plant import HandPlant, load_hand, save_hand
+from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaLeaders
+from stringline.real_robot.drivers.dynamixel.bus import Bus, ReadOnlyBus, ReadOnlyError
+from stringline.real_robot.drivers.dynamixel.control_table import WIDOWX
+from stringline.real_robot.emulators.plants.plant import HandPlant, load_hand, save_hand
 from stringline.real_robot.emulators.program.emulator_client import LeaderEmulator
 
 TICK = table.TICK_RAD

@@ -12,6 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stringline.real_robot.drivers.fri.controller_io import IoValue
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
     ControlMode,
@@ -24,12 +25,15 @@ from stringline.real_robot.drivers.fri.enums import (
     SafetyState,
     SessionState,
 )
-from stringline.real_robot.drivers.fri.fri_command import COMMAND_ID, Command
-from stringline.real_robot.drivers.fri.fri_schema import Message
-from stringline.real_robot.drivers.fri.io_value import IoValue
-from stringline.real_robot.drivers.fri.monitoring import MONITORING_ID, Monitoring
-from stringline.real_robot.drivers.fri.protobuf_wire import (
+from stringline.real_robot.drivers.fri.messages import (
+    COMMAND_ID,
+    MONITORING_ID,
+    Command,
+    Monitoring,
+)
+from stringline.real_robot.drivers.fri.protobuf import (
     FriDecodeError,
+    Message,
     read_fields,
     read_varint,
     varint,

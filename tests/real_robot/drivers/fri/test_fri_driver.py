@@ -12,14 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.real_robot.driver_interface.driver import RobotNotReadyError
+from stringline.real_robot.driver_interface.driver import RobotNotReadyError, SafeCommand
 from stringline.real_robot.driver_interface.interlocks import (
     FIRST_STOP,
     Interlock,
     describe_interlock,
 )
-from stringline.real_robot.driver_interface.safe_command import SafeCommand
 from stringline.real_robot.drivers.fri import fri_driver
+from stringline.real_robot.drivers.fri.controller_io import IoGripper, IoValue
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
     ControlMode,
@@ -32,16 +32,16 @@ from stringline.real_robot.drivers.fri.enums import (
     SafetyState,
     SessionState,
 )
-from stringline.real_robot.drivers.fri.fri_arm import FriArm
-from stringline.real_robot.drivers.fri.fri_command import Command
+from stringline.real_robot.drivers.fri.fri_arm import (
+    CHANGE_SHARE,
+    SPEED_SHARE,
+    FriArm,
+    Playback,
+    interlock_of,
+)
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
-from stringline.real_robot.drivers.fri.fri_inbox import Inbox
 from stringline.real_robot.drivers.fri.fri_link import FriLink, address_of
-from stringline.real_robot.drivers.fri.fri_session import interlock_of
-from stringline.real_robot.drivers.fri.io_value import IoValue
-from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.drivers.fri.output_gripper import IoGripper
-from stringline.real_robot.drivers.fri.playback import CHANGE_SHARE, SPEED_SHARE, Playback
+from stringline.real_robot.drivers.fri.messages import Command, Inbox, Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.drivers.kuka import kuka_driver
 from stringline.real_robot.safety.filter import SafetyFilter

@@ -18,22 +18,17 @@ from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.device.device_state import state_layout
 from stringline.real_robot.driver_interface.interlocks import Interlock
-from stringline.real_robot.drivers.fri.fri_command import Command
+from stringline.real_robot.drivers.fri.controller_io import IoGripper
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
-from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.drivers.fri.output_gripper import IoGripper
+from stringline.real_robot.drivers.fri.messages import Command, Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.emulators.fri.axis_check import FriLine, axis_check
-from stringline.real_robot.emulators.fri.emulated_outputs import GRIPPER_INPUT, GRIPPER_OUTPUT
-from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.emulators.fri.controller import GRIPPER_INPUT, GRIPPER_OUTPUT
+from stringline.real_robot.emulators.program.arm_check import FriLine, axis_check
 from stringline.real_robot.emulators.program.capture_file import captured_in
-from stringline.real_robot.emulators.program.emulator_client import EmulatorError
-from stringline.real_robot.incidents.incident_format import Entry, Kind, scan
-from stringline.real_robot.incidents.incident_log import IncidentLog
-from stringline.real_robot.incidents.incident_reader import Incident
-from stringline.real_robot.incidents.incident_ring import Ring, ring_memory
-from stringline.real_robot.replay.dynamixel_replay import replay
-from stringline.real_robot.replay.fri_replay import FriReplayLine
+from stringline.real_robot.emulators.program.emulator_client import EmulatorError, FriEmulator
+from stringline.real_robot.incidents.incident_log import Incident, IncidentLog
+from stringline.real_robot.incidents.incident_records import Entry, Kind, Ring, ring_memory, scan
+from stringline.real_robot.replay.incident_replay import FriReplayLine, replay
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 

@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stringline.real_robot.drivers.fri.enums import Quality, SessionState
-from stringline.real_robot.drivers.fri.fri_command import Command
-from stringline.real_robot.drivers.fri.fri_frame import framed, unframed
-from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.drivers.fri.protobuf_wire import FriDecodeError
-from stringline.real_robot.drivers.fri.versions import VERSIONS, version_of
+from stringline.real_robot.drivers.fri.messages import Command, Monitoring
+from stringline.real_robot.drivers.fri.protobuf import FriDecodeError
+from stringline.real_robot.drivers.fri.versions import VERSIONS, framed, unframed, version_of
 
 POSITION = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 

@@ -8,20 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline.real_robot.drivers.fri.controller_io import IoGripper, IoValue, OutputGripper
 from stringline.real_robot.drivers.fri.enums import IoDirection, IoType, SessionState
-from stringline.real_robot.drivers.fri.fri_command import Command
-from stringline.real_robot.drivers.fri.io_value import IoValue
-from stringline.real_robot.drivers.fri.monitoring import Monitoring
-from stringline.real_robot.drivers.fri.output_gripper import IoGripper, OutputGripper
+from stringline.real_robot.drivers.fri.messages import Command, Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
-from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
-from stringline.real_robot.emulators.fri.emulated_outputs import (
+from stringline.real_robot.emulators.fri.controller import (
     GRIPPER_CLOSE,
     GRIPPER_INPUT,
     GRIPPER_IS_OPEN,
     GRIPPER_OPEN,
     GRIPPER_OUTPUT,
 )
+from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
 
 VERSION = version_of("1.15")

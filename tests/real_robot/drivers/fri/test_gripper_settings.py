@@ -9,9 +9,9 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from stringline.real_robot.driver_interface.gripper import GripperState, NoGripper
+from stringline.real_robot.drivers.fri.controller_io import IoGripper
 from stringline.real_robot.drivers.fri.enums import IoType
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
-from stringline.real_robot.drivers.fri.output_gripper import IoGripper
 from stringline.real_robot.drivers.grippers.gripper_choice import (
     FRI_OUTPUT,
     WSG_LCM,
@@ -20,13 +20,12 @@ from stringline.real_robot.drivers.grippers.gripper_choice import (
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.wsg import SchunkWsg, WsgGripper
 from stringline.real_robot.emulators import emulate
-from stringline.real_robot.emulators.fri.fri_client import FriEmulator
+from stringline.real_robot.emulators.program.emulator_client import FriEmulator
 from stringline.real_robot.emulators.program.emulator_settings import (
     FriSettings,
     settings_of_document,
 )
-from stringline.real_robot.robots.backends import robot_backend
-from stringline.real_robot.robots.kuka_backends import FriBackend
+from stringline.real_robot.robots.backends import FriBackend, robot_backend
 
 ONE, TWO = ("arm",), ("left", "right")
 

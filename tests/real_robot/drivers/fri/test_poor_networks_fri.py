@@ -13,8 +13,8 @@ from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.drivers.fri.fri_link import FriLink
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.drivers.kuka import kuka_driver
-from stringline.real_robot.emulators.fri.connection_quality import QualityRule
-from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
+from stringline.real_robot.emulators.fri.controller import QualityRule
+from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
 from stringline.real_robot.safety.limits import SafetyLimits
 

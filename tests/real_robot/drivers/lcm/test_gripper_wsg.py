@@ -25,7 +25,7 @@ from stringline.real_robot.driver_interface.driver import (
     RobotNotReadyError,
 )
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
-from stringline.real_robot.drivers.lcm.drake_types import SCHUNK_COMMAND, SCHUNK_STATUS
+from stringline.real_robot.drivers.lcm.drake_messages import SCHUNK_COMMAND, SCHUNK_STATUS
 from stringline.real_robot.drivers.lcm.lcm_link import LcmLink
 from stringline.real_robot.drivers.lcm.wsg import (
     COMMAND_CHANNEL,
@@ -33,9 +33,8 @@ from stringline.real_robot.drivers.lcm.wsg import (
     SchunkWsg,
     WsgGripper,
 )
-from stringline.real_robot.emulators.fri.fri_client import FriEmulator
 from stringline.real_robot.emulators.grippers.emulated_wsg import EmulatedWsg
-from stringline.real_robot.emulators.program.emulator_client import EmulatorError
+from stringline.real_robot.emulators.program.emulator_client import EmulatorError, FriEmulator
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 

@@ -8,17 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.real_robot.lcm_gen import DEFINITIONS, generated
 
-from stringline.real_robot.drivers.lcm.datagram import Fragment, pack_datagrams, unpack_datagram
-from stringline.real_robot.drivers.lcm.drake_types import (
+from stringline.real_robot.drivers.lcm.drake_messages import (
     IIWA_COMMAND,
     IIWA_STATUS,
     IIWA_STATUS_TELEMETRY,
     SCHUNK_COMMAND,
     SCHUNK_STATUS,
 )
-from stringline.real_robot.drivers.lcm.lcm_link import LcmLink
-from stringline.real_robot.drivers.lcm.lcm_schema import LcmDecodeError, LcmType
-from stringline.real_robot.drivers.lcm.reassembly import Reassembly
+from stringline.real_robot.drivers.lcm.lcm_link import (
+    Fragment,
+    LcmDecodeError,
+    LcmLink,
+    LcmType,
+    Reassembly,
+    pack_datagrams,
+    unpack_datagram,
+)
 
 TYPES = (IIWA_COMMAND, IIWA_STATUS, IIWA_STATUS_TELEMETRY, SCHUNK_COMMAND, SCHUNK_STATUS)
 FUZZ = settings(max_examples=60, deadline=None, derandomize=True)

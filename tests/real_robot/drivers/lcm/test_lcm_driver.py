@@ -14,14 +14,13 @@ import pytest
 from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.real_robot.driver_interface.driver import RobotNotReadyError
-from stringline.real_robot.driver_interface.safe_command import SafeCommand
-from stringline.real_robot.drivers.lcm.arrival_clock import ArrivalClock
-from stringline.real_robot.drivers.lcm.drake_types import (
+from stringline.real_robot.driver_interface.driver import RobotNotReadyError, SafeCommand
+from stringline.real_robot.drivers.lcm.drake_messages import (
     IIWA_COMMAND,
     IIWA_STATUS,
     IIWA_STATUS_TELEMETRY,
 )
+from stringline.real_robot.drivers.lcm.drake_program import ArrivalClock
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LcmLink, LcmMessage
 from stringline.real_robot.safety.filter import SafetyFilter

@@ -8,19 +8,22 @@ from types import SimpleNamespace
 import pytest
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.real_robot.drivers.lcm import driver_messages
-from stringline.real_robot.drivers.lcm.channels import Channels
-from stringline.real_robot.drivers.lcm.drake_types import IIWA_STATUS, IIWA_STATUS_TELEMETRY
-from stringline.real_robot.drivers.lcm.driver_messages import DrakeProgram
+from stringline.real_robot.drivers.lcm import drake_program as driver_messages
+from stringline.real_robot.drivers.lcm.drake_messages import (
+    IIWA_STATUS,
+    IIWA_STATUS_TELEMETRY,
+    Channels,
+)
+from stringline.real_robot.drivers.lcm.drake_program import DrakeProgram
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LcmLink, LcmMessage
 from stringline.real_robot.emulators.fri.controller import _EPOCH_S
-from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
+from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell
 from stringline.real_robot.emulators.lcm.emulated_program import VERSION, EmulatedProgram
-from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
 from stringline.real_robot.emulators.lcm.lcm_server import MOST_LAG_S
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
+from stringline.real_robot.emulators.program.emulator_client import LcmEmulator
+from stringline.real_robot.emulators.program.emulator_server import Metronome
 from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
-from stringline.real_robot.emulators.program.metronome import Metronome
 
 PERIOD = 0.01
 CONNECTED = 40  # Periods before the driver receives; the program's clock is synchronised by then.

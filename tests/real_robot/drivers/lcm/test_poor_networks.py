@@ -9,16 +9,19 @@ from tests.real_robot.poor_networks import PERIOD, Network, NetworkRig, Receiver
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.kuka import kuka_driver
-from stringline.real_robot.drivers.lcm import driver_messages, lcm_driver
-from stringline.real_robot.drivers.lcm.channels import Channels
-from stringline.real_robot.drivers.lcm.drake_types import IIWA_STATUS, IIWA_STATUS_TELEMETRY
+from stringline.real_robot.drivers.lcm import drake_program as driver_messages
+from stringline.real_robot.drivers.lcm import lcm_driver
+from stringline.real_robot.drivers.lcm.drake_messages import (
+    IIWA_STATUS,
+    IIWA_STATUS_TELEMETRY,
+    Channels,
+)
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
-from stringline.real_robot.drivers.lcm.lcm_link import LcmLink, LcmMessage
-from stringline.real_robot.drivers.lcm.reassembly import Source
-from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
-from stringline.real_robot.emulators.lcm.command_check import command_row
+from stringline.real_robot.drivers.lcm.lcm_link import LcmLink, LcmMessage, Source
+from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell
 from stringline.real_robot.emulators.lcm.emulated_program import VERSION, EmulatedProgram
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
+from stringline.real_robot.emulators.program.arm_check import command_row
 from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
 from stringline.real_robot.safety.limits import SafetyLimits
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.control_table import (
+    VIPERX,
     HardwareError,
     OperatingMode,
     Register,
 )
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser, StatusError
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
 from stringline.real_robot.emulators.dynamixel.dynamixel_servo import EmulatedServo
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stringline.real_robot.emulators.dynamixel.position_profile import PositionProfile
+from stringline.real_robot.emulators.dynamixel.dynamixel_servo import PositionProfile
 
 PERIOD_S = 0.01
 SPEED = 0.229 / 60 * 4096  # Ticks/s of one unit.

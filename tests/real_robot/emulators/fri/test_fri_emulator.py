@@ -9,13 +9,15 @@ import pytest
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.drivers.fri.enums import Quality, SafetyState, SessionState
-from stringline.real_robot.drivers.fri.fri_command import Command
-from stringline.real_robot.drivers.fri.monitoring import Monitoring
+from stringline.real_robot.drivers.fri.messages import Command, Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.emulators import emulate
-from stringline.real_robot.emulators.fri.connection_quality import QualityMeter, QualityRule
-from stringline.real_robot.emulators.fri.controller import EmulatedController
-from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
+from stringline.real_robot.emulators.fri.controller import (
+    EmulatedController,
+    QualityMeter,
+    QualityRule,
+)
+from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
 from stringline.real_robot.emulators.program.faulty_channel import FaultyChannel
 

@@ -14,7 +14,7 @@ from tests.real_robot.lcm_rig import LcmRig, emulated
 from tests.real_robot.network_namespace import own_network
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
+from stringline.real_robot.emulators.program.emulator_client import LcmEmulator
 from stringline.real_robot.safety.reasons import Mode
 
 

@@ -14,26 +14,27 @@ from stringline.real_robot.driver_interface.interlocks import (
     Interlock,
     describe_interlock,
 )
-from stringline.real_robot.drivers.lcm.channels import Channels
-from stringline.real_robot.drivers.lcm.drake_types import (
+from stringline.real_robot.drivers.lcm.drake_messages import (
     IIWA_COMMAND,
     IIWA_STATUS,
     IIWA_STATUS_TELEMETRY,
+    ArmReport,
+    Channels,
+    IiwaStatus,
+    StatusInbox,
 )
-from stringline.real_robot.drivers.lcm.lcm_arm import LcmArm
-from stringline.real_robot.drivers.lcm.lcm_inbox import StatusInbox
+from stringline.real_robot.drivers.lcm.drake_program import LcmArm
 from stringline.real_robot.drivers.lcm.lcm_link import LcmMessage
-from stringline.real_robot.drivers.lcm.status import ArmReport, IiwaStatus
 from stringline.real_robot.emulators import emulate
-from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
-from stringline.real_robot.emulators.lcm.command_check import LcmLine, command_row, lcm_check
+from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell
 from stringline.real_robot.emulators.lcm.emulated_program import (
     VERSION,
     ClockFilter,
     EmulatedProgram,
+    StatusFaults,
 )
-from stringline.real_robot.emulators.lcm.status_faults import StatusFaults
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
+from stringline.real_robot.emulators.program.arm_check import LcmLine, command_row, lcm_check
 from stringline.real_robot.emulators.program.capture_file import Captured
 from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
 from stringline.real_robot.safety.limits import SafetyLimits

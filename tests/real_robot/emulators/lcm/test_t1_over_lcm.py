@@ -10,8 +10,8 @@ from tests.real_robot.moving_arms import PERIOD, swing, wait
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
-from stringline.real_robot.emulators.lcm.lcm_client import LcmEmulator
-from stringline.real_robot.safety.kuka_limits import kuka_limits
+from stringline.real_robot.emulators.program.emulator_client import LcmEmulator
+from stringline.real_robot.safety.limits import kuka_limits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 MOVED_S = 2.0

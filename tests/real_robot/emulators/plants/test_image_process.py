@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.real_robot.emulators.plants.image_process import ImageProcess
-from stringline.real_robot.emulators.plants.task_plant import TaskPlant
+from stringline.real_robot.emulators.plants.task_plant import ImageProcess, TaskPlant
 from stringline.real_robot.ipc.array_messages import receive, send
-from stringline.sim.environment.factory import make_environment
+from stringline.sim.environment.environment import make_environment
 
 # Nothing looks as it does by default, and depth is measured with noise: all of it comes from seed
 # and options.

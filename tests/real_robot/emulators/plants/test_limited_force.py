@@ -17,13 +17,12 @@ from stringline.datasets.embodiments.transforms import quaternion
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
-from stringline.real_robot.drivers.dynamixel.viperx import VIPERX
+from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.drivers.lcm.wsg import WsgGripper
-from stringline.real_robot.emulators.dynamixel.aloha_arms import EmulatedArms
-from stringline.real_robot.emulators.dynamixel.servo_server import Terminal
-from stringline.real_robot.emulators.fri.emulated_cell import EmulatedCell
-from stringline.real_robot.emulators.grippers.gripper_rig import GripperRig
+from stringline.real_robot.emulators.dynamixel.servo_server import EmulatedArms, Terminal
+from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell
+from stringline.real_robot.emulators.grippers.emulated_wsg import GripperRig
 from stringline.real_robot.emulators.plants.task_plant import TaskPlant
 from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits

@@ -17,7 +17,11 @@ import pytest
 
 import stringline
 from stringline.real_robot.emulators import emulate
-from stringline.real_robot.emulators.program.control import ControlSocket, is_pipe, local_sockets
+from stringline.real_robot.emulators.program.emulator_server import (
+    ControlSocket,
+    is_pipe,
+    local_sockets,
+)
 from stringline.real_robot.ipc.array_messages import receive, send
 
 DIES_BEFORE_IT_CONNECTS = """

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stringline.real_robot.emulators.program.metronome import Metronome
+from stringline.real_robot.emulators.program.emulator_server import Metronome
 
 PERIOD = 0.01
 
