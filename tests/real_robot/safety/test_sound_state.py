@@ -139,6 +139,27 @@ def test_each_comparison_fails_closed_by_itself(
     assert run.filter.mode is not Mode.RUN
 
 
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"temperature": np.full(18, np.nan)}, Reason.HOT),
+        ({"freshness": Freshness(suspended_s=np.nan)}, Reason.GAP),
+    ],
+    ids=str,
+)
+def test_of_two_limits_the_one_that_is_a_fault_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], reason: Reason
+) -> None:
+    monkeypatch.setattr(
+        safety, "STAGES", tuple(one for one in safety.STAGES if one is not SoundState)
+    )
+    run = Run()
+    run.step(moved(left__waist=0.01))
+    run.step(moved(left__waist=0.01), **wrong)
+    assert run.filter.mode is Mode.FAULT
+    assert reason in run.filter.fault_reasons
+
+
 @pytest.mark.parametrize("age_s", [np.nan, -0.5])
 def test_images_of_no_age_are_not_followed(age_s: float) -> None:
     assert not Run().filter.admit(chunk(), 0, 0.0, age_s)
