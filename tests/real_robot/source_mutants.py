@@ -26,6 +26,7 @@ SOURCE_SUITES = {
     "pedal: ": ("device/test_controller_input.py",),
     "priority: ": ("device/test_scheduling.py",),
     "restart: ": ("device/test_brown_outs.py",),
+    "lost goals: ": ("drivers/dynamixel/test_poor_lines.py",),
     "closed: ": ("safety/test_sound_state.py",),
     "error: ": ("device/test_error_in_a_cycle.py",),
     "page: ": ("../sim/teleop/test_page_floods.py",),
@@ -105,6 +106,15 @@ SOURCE_GUARDS = {
     "closed: gaps": _open("motion_stages", "gap_s <= self.limits.longest_gap_s"),
     "closed: images of a chunk": SourceGuard(
         "real_robot/safety/target_stages.py", "is_age(arrival.image_age_s) and ", ""
+    ),
+    "lost goals: reported": SourceGuard(
+        "real_robot/drivers/dynamixel/aloha_driver.py", ", kept_goals=kept)", ")"
+    ),
+    "lost goals: gone on from": SourceGuard(
+        "real_robot/safety/motion_stages.py", "cycle.limiter.restart(lost, kept)", "pass"
+    ),
+    "lost goals: for long": _never(
+        "real_robot/safety/motion_stages.py", "not age_s <= self.limits.longest_gap_s"
     ),
     "error: braking": SourceGuard(
         f"{DEVICE}/device_worker.py", "                self._brake_blindly()\n", ""
