@@ -27,7 +27,6 @@ TASKS = {
     "calibrate": "stringline.datasets.verbs.store_commands:calibrate_episodes",
     "relabel": "stringline.datasets.verbs.store_commands:relabel_episodes",
     "filter": "stringline.datasets.verbs.store_commands:filter_episodes",
-    "migrate": "stringline.datasets.verbs.store_commands:migrate_store",
     "archive": "stringline.datasets.verbs.archive_command:archive_store",
     "expand": "stringline.datasets.verbs.archive_command:expand_archive",
     "cache": "stringline.datasets.verbs.store_commands:cache_store",

@@ -83,7 +83,7 @@ def packed_attributes(
     packed: zipfile.ZipFile, name: str
 ) -> tuple[EpisodeAttributes, dict[str, ArrayEntry]]:
     """Returns the attributes of an archived episode and its arrays' entries."""
-    plain, _ = read_group(
+    plain = read_group(
         _read(packed, "zarr.json", name, MOST_METADATA_BYTES),
         f"The archived episode {name}",
         EPISODE_KEY,

@@ -371,7 +371,7 @@ class ImageStore:
         if not is_image_store(self.path):
             raise ValueError(f"There is no store of images at {self.path}.")
         where = f"The store of images {self.path}"
-        attributes, _ = read_group((self.path / "zarr.json").read_bytes(), where, IMAGES_KEY)
+        attributes = read_group((self.path / "zarr.json").read_bytes(), where, IMAGES_KEY)
         self.kind: str = attributes["kind"]
         self._shapes: list[str] = attributes["shapes"]
         self._entries = {

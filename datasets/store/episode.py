@@ -141,7 +141,6 @@ class StoredEpisode:
     name: str
     path: Path
     attributes: EpisodeAttributes
-    version: int = FORMAT_VERSION
 
     @cached_property
     def entries(self) -> Mapping[str, ArrayEntry]:
@@ -253,7 +252,7 @@ def read_episode(path: Path) -> StoredEpisode:
     # Of a checksummed file; episodes share few contracts, and most readers need no entries.
     rest, arrays = cut_attribute(data, "arrays")
     rest, contract = cut_attribute(rest, "contract")
-    plain, version = read_group(data, where, EPISODE_KEY, rest)
+    plain = read_group(data, where, EPISODE_KEY, rest)
     try:
         known = _contract_of(contract) if contract else None
         attributes = EpisodeAttributes.from_dict(plain, known)
@@ -261,14 +260,14 @@ def read_episode(path: Path) -> StoredEpisode:
         raise DamagedError(f"{where} is damaged: {error}") from error
     if not arrays:  # The entries may be damaged.
         entries_of(plain, path.name)
-    return StoredEpisode(path.name, path, attributes, version)
+    return StoredEpisode(path.name, path, attributes)
 
 
 def _entries_at(path: Path) -> dict[str, ArrayEntry]:
     data = _metadata(path)
     rest, arrays = cut_attribute(data, "arrays")
     rest, _ = cut_attribute(rest, "contract")
-    plain, _ = read_group(data, f"Episode {path.name}", EPISODE_KEY, rest)
+    plain = read_group(data, f"Episode {path.name}", EPISODE_KEY, rest)
     entries = entries_of({"arrays": json.loads(arrays)} if arrays else plain, path.name)
     check_no_links(path, entries)
     return entries

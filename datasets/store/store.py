@@ -70,7 +70,7 @@ class EpisodeStore:
             raise ValueError(
                 f"{path} is a store of images, not of episodes; stringline-perceive reads it."
             )
-        _, self.version = read_group(data, f"The store {path}", ROOT_KEY)
+        read_group(data, f"The store {path}", ROOT_KEY)
 
     @classmethod
     def open(cls, path: str | Path) -> "EpisodeStore":

@@ -1,9 +1,8 @@
-"""Work on all episodes of a store: verification of every byte, migration, and anomalies.
+"""Work on all episodes of a store: verification of every byte, and anomalies.
 
-A migration rewrites the metadata of an older store; its arrays stay unchanged. Parallel work on
-many episodes continues after damaged ones. Anomalies in intact episodes are stalls, jumps, clipped
-grippers and irregular frame times. They are hints, not errors: a robot that waits on purpose is a
-stall, too.
+Parallel work on many episodes continues after damaged ones. Anomalies in intact episodes are
+stalls, jumps, clipped grippers and irregular frame times. They are hints, not errors: a robot that
+waits on purpose is a stall, too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +15,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from stringline.datasets.contract.contract import Array, EpisodeArrays
-from stringline.datasets.files.atomic import exclusive, write_file
-from stringline.datasets.store.episode import StoredEpisode, episode_metadata
+from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.episode_writer import OPEN_PREFIX
 from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.zarr_layout import FORMAT_VERSION, ROOT_KEY, checksummed_group
 
 
 def for_each_episode(
@@ -86,25 +83,6 @@ def _rows(array: Path) -> int:
     """Returns the length of a growing float64 array."""
     chunk = array / "c" / "0"
     return chunk.stat().st_size // 8 if chunk.is_file() else 0
-
-
-def migrate(store: EpisodeStore) -> list[str]:
-    """Brings a store to the present version of the format; it may be interrupted and repeated.
-
-    Every episode is verified first. Its metadata is replaced atomically. Returns the names of the
-    rewritten episodes.
-    """
-    with exclusive(store.path):
-        older = [episode.name for episode in store.episodes() if episode.version < FORMAT_VERSION]
-        for_each_episode(lambda name: _rewrite(store.episode(name)), older, 1, "migrate")
-        if store.version < FORMAT_VERSION:
-            write_file(store.path / "zarr.json", checksummed_group({ROOT_KEY: FORMAT_VERSION}))
-    return older
-
-
-def _rewrite(episode: StoredEpisode) -> None:
-    episode.check_undamaged()
-    write_file(episode.path / "zarr.json", episode_metadata(episode.attributes, episode.entries))
 
 
 Floats = NDArray[np.float64]

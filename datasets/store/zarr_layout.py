@@ -267,7 +267,6 @@ def _little_endian_type(name: str) -> np.dtype[Any]:
 
 
 FORMAT_VERSION = 2
-FIRST_CHECKSUMMED = 2
 ROOT_KEY = "stringline_store"
 IMAGES_KEY = "stringline_images"
 """The attribute of a store of labelled images; see `stringline.datasets.images.image_store`."""
@@ -295,16 +294,20 @@ def checksum_matches(data: bytes) -> bool:
     return data[: len(_BEFORE)] == _BEFORE and data[len(_BEFORE) : _END] == _checksum(data)
 
 
-def check_version(where: str, version: object) -> int:
-    """Checks a format version and returns it."""
+def check_version(where: str, version: object) -> None:
+    """Checks a format version."""
     if type(version) is not int or version < 1:
         raise ValueError(f"{where} was not written by Stringline: it names no format version.")
     if version > FORMAT_VERSION:
         raise ValueError(
-            f"{where} has format version {version}; this Stringline reads up to {FORMAT_VERSION}. "
-            "Update Stringline."
+            f"{where} has format version {version}; this Stringline reads version "
+            f"{FORMAT_VERSION}. Update Stringline."
         )
-    return version
+    if version < FORMAT_VERSION:
+        raise ValueError(
+            f"{where} has format version {version}, of an unreleased Stringline; this one reads "
+            f"version {FORMAT_VERSION}. Record or import the data again."
+        )
 
 
 def read_metadata(group: Path) -> bytes:
@@ -341,17 +344,15 @@ def cut_attribute(data: bytes, name: str) -> tuple[bytes, bytes]:
     return b"".join((data[:start], b"null", data[end:])), data[start:end]
 
 
-def read_group(
-    data: bytes, where: str, key: str, parsed: bytes | None = None
-) -> tuple[dict[str, Any], int]:
-    """Returns the attributes and the version of a store or an episode from its `zarr.json`.
+def read_group(data: bytes, where: str, key: str, parsed: bytes | None = None) -> dict[str, Any]:
+    """Returns the attributes of a store or an episode from its `zarr.json`.
 
     `where` is its name in messages, `key` the attribute with the version, and `parsed` the file
     without the values that `cut_attribute` has cut out.
 
     Raises:
         DamagedError: The file has changed since it was written.
-        ValueError: The version is newer than this code, or missing.
+        ValueError: The version is another one, or missing.
     """
     try:
         attributes = json.loads((data if parsed is None else parsed).decode())["attributes"]
@@ -361,10 +362,10 @@ def read_group(
         ) from error
     if not isinstance(attributes, dict):
         raise DamagedError(f"{where} is damaged: its zarr.json has no attributes.")
-    version = check_version(where, attributes.get(key))
-    if (version >= FIRST_CHECKSUMMED or CHECKSUM_KEY in attributes) and not checksum_matches(data):
+    check_version(where, attributes.get(key))
+    if not checksum_matches(data):
         raise DamagedError(f"{where} is damaged: the checksum of its zarr.json does not match.")
-    return attributes, version
+    return attributes
 
 
 def _checksum(data: bytes) -> bytes:

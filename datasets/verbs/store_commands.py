@@ -1,7 +1,6 @@
 """The verbs of `stringline-data` that edit, copy and check episode stores.
 
-Edits: trim, delete, split, merge, relabel, filter, calibrate. Copies: cache, depth. Checks: verify,
-migrate.
+Edits: trim, delete, split, merge, relabel, filter, calibrate. Copies: cache, depth. Checks: verify.
 """
 
 import logging
@@ -41,8 +40,7 @@ from stringline.datasets.editing.edit import (
 from stringline.datasets.images.image_store import ImageStore, is_image_store
 from stringline.datasets.store.store import EpisodeStore, format_size, store_size
 from stringline.datasets.store.transactions import trash_of
-from stringline.datasets.store.verification import describe_leftover, migrate, verify_store
-from stringline.datasets.store.zarr_layout import FORMAT_VERSION
+from stringline.datasets.store.verification import describe_leftover, verify_store
 
 
 def trim_episodes(config: DictConfig) -> None:
@@ -212,16 +210,6 @@ def _not_yet(images: Array) -> NDArray[np.float32]:
     raise AssertionError("Sizes are known without the model.")
 
 
-def migrate_store(config: DictConfig) -> None:
-    """Brings a store to the present version of the format."""
-    store = EpisodeStore.open(config.store)
-    rewritten = migrate(store)
-    sys.stdout.write(
-        f"{store.path}: {len(rewritten)} of {len(store)} episodes brought to format version "
-        f"{FORMAT_VERSION}.\n"
-    )
-
-
 def verify(config: DictConfig) -> None:
     """Reports the damage of a store, and sets damaged episodes aside if configured."""
     if is_image_store(config.store):
@@ -245,13 +233,7 @@ def verify(config: DictConfig) -> None:
             f"{len(damage)} of {len(store)} episodes in {store.path} are damaged; the others can "
             f"be used. {advice}"
         )
-    old = sum(episode.version < FORMAT_VERSION for episode in store.episodes())
     sys.stdout.write(f"All {len(store)} episodes in {store.path} are intact.\n")
-    if old or store.version < FORMAT_VERSION:
-        sys.stdout.write(
-            f"{old} of them have an older format without checksums of metadata. Migrate them: "
-            f"stringline-data migrate store={store.path}\n"
-        )
 
 
 def _verify_images(store: ImageStore, *, set_aside: bool) -> None:

@@ -32,18 +32,6 @@ from stringline.encoders.training.optimisation import parameter_groups, warmup_c
 MONITORING = ("probe_every", "save_every", "evaluate_every", "log_every", "read_every")
 # Settings of the machine, which have no effect on the weights either.
 MACHINE = ("device", "least_processes", "readers", "pin_memory")
-# Settings that the fingerprint names only if they are not the default, so that runs which began
-# before they existed can be continued.
-LATER = (
-    "tf32",
-    "attention",
-    "channels_last",
-    "fused",
-    "gradient_checkpointing",
-    "learning_rate_factors",
-    "freeze",
-    "lora",
-)
 CHOICES = {
     "precision": ("auto", "bf16", "no"),
     "compile": ("auto", True, False),
@@ -190,15 +178,10 @@ class TrainerSettings:
         `precision` is resolved for this machine, so a run that began in bf16 cannot continue in
         float32, and its record names the precision that was used.
         """
-        plain = TrainerSettings(steps=self.steps, batch_size=self.batch_size)
         chosen = {
-            option.name: getattr(self, option.name)
+            option.name: _plain(getattr(self, option.name))
             for option in fields(TrainerSettings)
             if option.name not in (*MONITORING, *MACHINE)
-            and not (
-                option.name in LATER
-                and _plain(getattr(self, option.name)) == _plain(getattr(plain, option.name))
-            )
         }
         return chosen | {"precision": "bf16" if self.in_bf16() else "no"}
 

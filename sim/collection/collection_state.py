@@ -13,8 +13,6 @@ from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
 
 COLLECTION_FILE = "collection.json"
 SOURCE = "expert"
-# Settings that former recipes lack, with the values that those had.
-LATER: Mapping[str, Any] = {"segments": False, "missed_grasps": 0.0}
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,8 @@ class Recipe:
     missed_grasps: float = 0.0
 
     def described(self) -> dict[str, Any]:
-        """Returns all settings; those of `LATER` only if set, as in stores from before them."""
-        plain = asdict(self)
-        return {key: value for key, value in plain.items() if LATER.get(key, ...) != value}
+        """Returns all settings."""
+        return asdict(self)
 
     def world(self) -> dict[str, Any]:
         """Returns the arguments of `open_world` besides the task."""
@@ -233,7 +230,7 @@ class Collection:
 def _settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of a plain recipe, with each version as one of them."""
     settings = {name: value for name, value in plain.items() if name != "versions"}
-    return {**LATER, **settings, **plain.get("versions", {})}
+    return {**settings, **plain.get("versions", {})}
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:

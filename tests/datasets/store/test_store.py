@@ -192,7 +192,7 @@ def test_newer_format(
         )
     )
     with pytest.raises(
-        ValueError, match=r"format version 99; this Stringline reads up to 2\. Update"
+        ValueError, match=r"format version 99; this Stringline reads version 2\. Update"
     ):
         EpisodeStore.open(store.path).episode(name)
 

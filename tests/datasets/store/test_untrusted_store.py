@@ -17,7 +17,7 @@ KEY = "rgb/front"
 def claimed(episode: StoredEpisode, **entry: Any) -> None:
     """Changes what an episode says about an array, with a valid checksum."""
     file = episode.path / "zarr.json"
-    attributes, _ = read_group(file.read_bytes(), "the episode", EPISODE_KEY)
+    attributes = read_group(file.read_bytes(), "the episode", EPISODE_KEY)
     attributes["arrays"][KEY] |= entry
     file.write_bytes(checksummed_group(attributes))
 

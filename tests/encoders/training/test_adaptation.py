@@ -228,11 +228,8 @@ def test_numbers_of_parts_can_be_given_on_a_command_line(trainer: str, option: s
     assert getattr(chosen, option) == {"encoder": 2, "blocks.*.head": 1}
 
 
-def test_the_fingerprint_names_later_settings_only_if_they_are_chosen() -> None:
-    """Runs that began before these settings can be continued; those of the machine may change."""
+def test_the_fingerprint_names_what_decides_the_weights_and_nothing_of_the_machine() -> None:
     plain = settings().fingerprint()
-    assert "freeze" not in plain
-    assert "lora" not in plain
     machine = {"readers": 4, "device": "cuda", "least_processes": 2, "pin_memory": True}
     assert settings(read_every=50, **machine, freeze=[], lora={}).fingerprint() == plain
     chosen = settings(freeze=["encoder"], tf32=True).fingerprint()

@@ -107,11 +107,6 @@ def test_a_store_tells_which_episodes_missed(tmp_path: Path) -> None:
         assert DISTANCES_M[0] <= distance <= DISTANCES_M[1]
 
 
-def test_a_store_without_missed_grasps_is_described_as_before() -> None:
-    assert "missed_grasps" not in Recipe("kuka_pick").described()
-    assert Recipe("kuka_pick", missed_grasps=0.2).described()["missed_grasps"] == 0.2
-
-
 def test_a_share_out_of_range_and_a_third_party_task_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"missed_grasps is 1\.5; allowed: .*0 to 1"):
         collect(Recipe("kuka_pick", cameras=(), missed_grasps=1.5), tmp_path / "store", 1)
