@@ -281,8 +281,8 @@ def test_a_lost_answer_is_read_again(
     arms.connect()
     arms.close()
     assert lost
-    (warning,) = caplog.messages
-    assert warning.startswith("Servo 9 on ")
+    # On a busy machine, answers of other servos may be late, too.
+    (warning,) = [message for message in caplog.messages if message.startswith("Servo 9 on ")]
     assert warning.endswith("Model Number has not been read; attempt 1 of 3.")
 
 
