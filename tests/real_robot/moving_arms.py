@@ -19,6 +19,7 @@ from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.protocol_in_the_loop.real_time_runner import WireLine, wire_lines
 from stringline.real_robot.robots.backends import RobotBackend, ServoBackend, robot_backend
 from stringline.real_robot.safety.limits import SafetyLimits
+from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]
 
@@ -71,6 +72,30 @@ class Arms:
         """Sends a plan of `swing`."""
         self.device.send(swing(self.home))
 
+    def start_moving(self) -> None:
+        """Sends a plan and waits until the arms follow it.
+
+        A machine that is too busy to send for 0.3 s lets the arms fault, rightly, before a test
+        begins; an operator would reset the fault. Three such faults are one of the arms.
+        """
+        for attempt in range(3):
+            start = self.device.latest().command[0]
+            self.swing()
+            wait(
+                lambda: (
+                    abs(self.device.latest().command[0] - start) > 0.1  # noqa: B023
+                    or self.device.latest().mode is Mode.FAULT
+                ),
+                self.device,
+            )
+            state = self.device.latest()
+            if state.mode is not Mode.FAULT:
+                return
+            assert not state.fault_reasons & ~BUSY, (state.fault_reasons, state.counts)
+            assert attempt < 2, (state.fault_reasons, state.counts)
+            self.device.acknowledged = state.fault_reasons
+            self.device.begin()
+
     def freeze(self, gap_s: float, *, far_end: bool) -> list[DeviceState]:
         """Stops the device process for a time, alone or with its far end; returns later states."""
         pids = [self.device.pid, self.emulator.pid if far_end else None]
@@ -90,6 +115,9 @@ class Arms:
         for line in self.lines.values():
             line.take(1 << 40)
         return sum(line.check.violations for line in self.lines.values())
+
+
+BUSY = Reason.UNSENT | Reason.GAP  # Faults of a machine on which the device process starves.
 
 
 def wait(done: Callable[[], bool], device: DeviceProcess | None = None) -> None:
@@ -118,11 +146,10 @@ def moving_arms(robot: str, folder: Path) -> Iterator[Arms]:
         device.connect()
         device.arm()
         device.begin()
-        start = device.latest().command[0]
-        lines = wire_lines(backend, folder, limits, PERIOD)
-        arms = Arms(device, emulator, lines, backend.embodiment.home)
-        arms.swing()
-        wait(lambda: abs(device.latest().command[0] - start) > 0.1, device)
+        arms = Arms(
+            device, emulator, wire_lines(backend, folder, limits, PERIOD), backend.embodiment.home
+        )
+        arms.start_moving()
         yield arms
 
 

@@ -81,11 +81,10 @@ def failing_arms(robot: str, defect: str, folder: Path) -> Iterator[tuple[Arms, 
         device.connect()
         device.arm()
         device.begin()
-        start = device.latest().command[0]
-        lines = wire_lines(backend, folder, limits, PERIOD)
-        arms = Arms(device, emulator, lines, backend.embodiment.home)
-        arms.swing()
-        wait(lambda: abs(device.latest().command[0] - start) > 0.1, device)
+        arms = Arms(
+            device, emulator, wire_lines(backend, folder, limits, PERIOD), backend.embodiment.home
+        )
+        arms.start_moving()
         yield arms, flag
 
 
