@@ -98,8 +98,9 @@ def test_a_chunk_for_another_embodiment_is_refused_by_the_mailbox(device: Device
 def test_a_plan_is_followed_and_its_end_is_a_hold(device: DeviceProcess) -> None:
     device.send(chunk(moved(0, 0.3), time.monotonic(), count=40))
     state = wait_for(device, lambda state: abs(state.arms.position[0] - 0.3) < 2 * table.TICK_RAD)
-    state = wait_for(device, lambda state: state.mode is Mode.HOLD)
-    assert state.reasons == Reason.STARVED
+    # On a busy machine, a late cycle may be a hold before.
+    state = wait_for(device, lambda state: state.reasons == Reason.STARVED)
+    assert state.mode is Mode.HOLD
     assert abs(state.command[0] - 0.3) < 1e-6
 
 
