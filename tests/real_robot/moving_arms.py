@@ -79,22 +79,25 @@ class Arms:
         begins; an operator would reset the fault. Three such faults are one of the arms.
         """
         for attempt in range(3):
-            start = self.device.latest().command[0]
-            self.swing()
-            wait(
-                lambda: (
-                    abs(self.device.latest().command[0] - start) > 0.1  # noqa: B023
-                    or self.device.latest().mode is Mode.FAULT
-                ),
-                self.device,
-            )
-            state = self.device.latest()
-            if state.mode is not Mode.FAULT:
+            if self._follows():
                 return
+            state = self.device.latest()
             assert not state.fault_reasons & ~BUSY, (state.fault_reasons, state.counts)
             assert attempt < 2, (state.fault_reasons, state.counts)
             self.device.acknowledged = state.fault_reasons
             self.device.begin()
+
+    def _follows(self) -> bool:
+        """Sends a plan; returns whether the arms begin to follow it, and False after a fault."""
+        start = self.device.latest().command[0]
+
+        def decided() -> bool:
+            state = self.device.latest()
+            return state.mode is Mode.FAULT or abs(state.command[0] - start) > 0.1
+
+        self.swing()
+        wait(decided, self.device)
+        return self.device.latest().mode is not Mode.FAULT
 
     def freeze(self, gap_s: float, *, far_end: bool) -> list[DeviceState]:
         """Stops the device process for a time, alone or with its far end; returns later states."""
