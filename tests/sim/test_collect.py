@@ -120,7 +120,7 @@ def test_segments_are_stored_on_demand(tmp_path: Path) -> None:
     assert all(np.array_equal(plain.arrays[key], both.arrays[key]) for key in plain.arrays)
     extra = dict(both.attributes.extra)
     names = extra.pop("segments")
-    assert "segments" not in plain.attributes.extra["recipe"], "stores stay as before the option"
+    assert plain.attributes.extra["recipe"]["segments"] is False
     assert extra.pop("recipe") == {**plain.attributes.extra["recipe"], "segments": True}
     assert names[:FIRST_FOREGROUND_SEGMENT] == ["nothing", "table"]
     assert names[FIRST_FOREGROUND_SEGMENT] == "left"
