@@ -12,7 +12,7 @@ There are six families of cells. One compares encodings and kinds of policies on
 policy, which is diffusion unless the name ends with another, such as
 hand_over_banana/cayley_values/metric/0/small/flow. The other compares inputs of depth on a task of
 KUKA's arm (`evidence_looks.py`): a look, a training seed, a scale and a shift, such as
-kuka_pick-v2/lifting/0/small/raised_table (of version 2 of the task; names of version 1 lack it);
+kuka_pick-v2/lifting/0/small/raised_table (with varied starts; without -v2 with starts at home);
 without a shift it is measured in distribution. The worlds of one look share its checkpoint. The
 third trains one policy with instructions for all twelve tasks of ALOHA (`evidence_tasks.py`): an
 encoding, a training seed and a scale, such as aloha12/cayley_values/0/small. The fourth compares

@@ -174,8 +174,7 @@ class AppearanceCell(ChoiceCell):
     def collected(self) -> list[str]:
         """Options of the collection."""
         looks = LOOKS[RECIPES[self.choice].looks]
-        start = [f"+task.options.{name}={value}" for name, value in self.start.items()]
-        return [*COLLECTED[self.task], *looks, *start]
+        return [*COLLECTED[self.task], *looks]
 
     @property
     def trained(self) -> list[str]:

@@ -62,7 +62,7 @@ GRIPPERS_NOISY_LEARNED = [
 # Demonstrations of other experts, by the end of a choice's name. Arms start at home, also in the
 # evaluation. Plain experts act in one way, so only disturbances show the states around it.
 HOME_START = {"start_spread": 0.0}
-AT_HOME = ["noise_rad=0.03", "+task.options.start_spread=0.0"]
+AT_HOME = ["noise_rad=0.03"]
 EXPERTS = {"_plain": ["varied=false", *AT_HOME], "_home": AT_HOME}
 
 

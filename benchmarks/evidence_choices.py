@@ -6,10 +6,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from evidence_recipe import EVALUATED, RUNS, Cell, Scale, measured
-
-VERSION = 2
-"""Version of the tasks: starts vary, and strict judges."""
+from evidence_recipe import (
+    EVALUATED,
+    RUNS,
+    Cell,
+    Scale,
+    measured,
+    task_options,
+    varied_rule,
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class ChoiceCell(Cell):
 
     @property
     def start(self) -> Mapping[str, object]:
-        """Options of the task that set the start of the arms; empty: those of its version."""
+        """Options of the task that set the start of the arms; empty: varied starts."""
         return {}
 
     @property
@@ -83,13 +88,13 @@ class ChoiceCell(Cell):
 
     @property
     def _collected(self) -> list[str]:
-        return [f"+task.options.version={VERSION}", *self.collected]
+        return [*task_options({**varied_rule(self.task), **self.start}), *self.collected]
 
     @property
     def _evaluated(self) -> list[str]:
-        options = {"version": VERSION, **self.start, **self.worlds[self.world]}
+        options = {**varied_rule(self.task), **self.start, **self.worlds[self.world]}
         videos = ["videos=false"] if self.world else []
-        return [*(f"+task.options.{name}={value}" for name, value in options.items()), *videos]
+        return [*task_options(options), *videos]
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Yields the commands of the cell; in a shifted world only what is missing."""

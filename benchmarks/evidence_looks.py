@@ -1,7 +1,7 @@
 """Cells that compare inputs of depth, after figures 5 and 6 of STRING (arXiv 2502.02562).
 
 KUKA's arm picks up one of 24 objects, observed by a depth sensor with faults; chunks are poses
-relative to the measured gripper. The first cells are of version 1 of the task, in which all
+relative to the measured gripper. The first cells are of version 1 of the study, in which all
 episodes start from one pose; those of version 2 are asked now, with a fifth of the demonstrations
 losing a grasp. A policy is trained once per look, in distribution, and evaluated
 there and under each shift of the suite `kuka_shifts`: each world is a cell of its own, on the same
@@ -40,6 +40,7 @@ from evidence_recipe import (
     arithmetic,
     demonstrations,
     measured,
+    task_options,
 )
 
 TASK = "kuka_pick"
@@ -70,12 +71,12 @@ PLACES = {
     "grippers_learned": f"{GRIPPERS} {LEARNED}",
     "grippers": GRIPPERS,
 }
-# By the version of the task, in the order of the cells; `PLACES` has its own `lifting`.
+# By the version of the study, in the order of the cells; `PLACES` has its own `lifting`.
 LOOKS = {
     1: DEPTH_INPUTS,
     2: PLACES | {look: DEPTH_INPUTS[look] for look in DEPTH_INPUTS if look not in PLACES},
 }
-# By the version of the task. 2300 steps of version 2 take about 45 minutes on two idle cores, and
+# By the version of the study. 2300 steps of version 2 take about 45 minutes on two idle cores, and
 # 4400 steps 33 minutes where the processor has matrix units for bfloat16. In the demonstrations of
 # `medium_missed`, arms miss some grasps as well.
 SCALES = {
@@ -89,8 +90,8 @@ SCALES = {
 }
 # Without noise, since success requires that the held object is at rest.
 COLLECTED = {
-    1: ["first_seed=10000", "+task.options.version=1"],
-    2: ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"],
+    1: ["first_seed=10000", "+task.options.start_spread=0.0"],
+    2: ["first_seed=10000", "+task.options.start_spread=1.0", "lost_grasps=0.2"],
 }
 MISSED = "missed_grasps=0.4"
 TRAINED = [
@@ -120,7 +121,7 @@ class LookCell(Cell):
         seed: Seed of the training.
         scale: One of `SCALES` of the version.
         shift: One of `shifts`; empty in distribution.
-        version: Version of the task.
+        version: Version of the study: 1 with starts at home, 2 with varied starts.
     """
 
     look: str
@@ -205,8 +206,8 @@ class LookCell(Cell):
 
     def _world(self) -> list[str]:
         videos = ["videos=false"] if self.shift else []
-        options = {**shifts()[self.shift], "version": self.version}
-        return [*(f"+task.options.{name}={value}" for name, value in options.items()), *videos]
+        options = {**shifts()[self.shift], "start_spread": float(self.version - 1)}
+        return [*task_options(options), *videos]
 
 
 def shifts() -> dict[str, dict[str, float]]:
@@ -220,7 +221,7 @@ def shifts() -> dict[str, dict[str, float]]:
 
 
 def look_cells(scale: str, seed: int = 0, version: int = 2) -> list[LookCell]:
-    """Returns the cells of a scale and a version of the task, the most informative first.
+    """Returns the cells of a scale and a version of the study, the most informative first.
 
     In distribution and at both tables, the two looks of figure 6, then the others one by one; after
     that all other shifts.

@@ -13,6 +13,22 @@ SEEDS, FIRST_SEED = 100, 1_000_000
 # docs/lab/demonstration.md has the reason for early windows.
 EARLY = ["dataset.early_s=1.6", "dataset.early_factor=2.0"]
 EVALUATED = ["execute_steps=24"]
+
+
+def varied_rule(task: str) -> dict[str, object]:
+    """Returns the options with varied starts, and on ALOHA the strict success criterion."""
+    return {"start_spread": 1.0} | ({} if task.startswith("kuka") else {"strict": True})
+
+
+def task_options(options: Mapping[str, object]) -> list[str]:
+    """Returns options of a task as on a command line."""
+    words = {True: "true", False: "false"}
+    return [
+        f"+task.options.{name}={words[value] if isinstance(value, bool) else value}"
+        for name, value in options.items()
+    ]
+
+
 COMPILED = ["trainer.precision=bf16", "trainer.compile=true", "trainer.fused=true"]
 
 

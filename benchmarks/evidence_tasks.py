@@ -29,10 +29,22 @@ from evidence_cells import (
     EXPERTS,
     GRIPPERS,
     GRIPPERS_NOISY_LEARNED,
+    HOME_START,
     LEARNED_PLACES,
     experts_of,
 )
-from evidence_recipe import COMPILED, EARLY, EVALUATED, FIRST_SEED, ROOT, RUNS, Cell, Scale
+from evidence_recipe import (
+    COMPILED,
+    EARLY,
+    EVALUATED,
+    FIRST_SEED,
+    ROOT,
+    RUNS,
+    Cell,
+    Scale,
+    task_options,
+    varied_rule,
+)
 
 CAMPAIGN = "aloha12"
 SUITE = ROOT / "configs" / "suite" / f"{CAMPAIGN}.yaml"
@@ -55,7 +67,7 @@ SCALES = {
     "large": Scale(150, 7250, 256),
 }
 DEMONSTRATIONS = {"small": "small", "medium": "small", "large": "large"}  # Their stores.
-COLLECTED = ["first_seed=10000", "+task.options.version=2", "lost_grasps=0.2"]
+COLLECTED = ["first_seed=10000", "lost_grasps=0.2"]
 STORED = ["task.cameras=[overhead,wrist_left,wrist_right]"]  # Those that the policies read.
 # Plain experts fit parts under smaller disturbances; of starts with up to 0.03 rad, they solve in
 # time 17 of 146 (single_insertion), 100 of 318 (fmb_1) and 96 of 312 (fmb_2).
@@ -110,7 +122,9 @@ class TasksCell(Cell):
     def _collected(self, task: str = "") -> list[str]:
         experts = EXPERTS.get(experts_of(self.encoding), [])
         quiet = [f"noise_rad={FITTED_NOISE[task]}"] if experts and task in FITTED_NOISE else []
-        return [*COLLECTED, *STORED, *experts, *quiet]
+        start = HOME_START if experts else {}
+        rule = task_options({**varied_rule(task), **start})
+        return [*COLLECTED, *rule, *STORED, *experts, *quiet]
 
     @property
     def _trained(self) -> list[str]:

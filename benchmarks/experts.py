@@ -5,10 +5,10 @@
     python benchmarks/experts.py --slip 0.02
     python benchmarks/experts.py --only gym_aloha_transfer_cube --seeds 20 --time-limit 8
     python benchmarks/experts.py --only kuka_pick --table-height 0.1 --json high_table.json
-    python benchmarks/experts.py --version 2 --missed-grasps 1 --seeds 20
-    python benchmarks/experts.py --version 2 --lost-grasps 1 --seeds 20 --json lost_grasps.json
-    python benchmarks/experts.py --version 2 --seeds 20 --json varied_starts.json
-    python benchmarks/experts.py --version 2 --plain --seeds 20 --json plain.json
+    python benchmarks/experts.py --start-spread 1 --strict --missed-grasps 1 --seeds 20
+    python benchmarks/experts.py --start-spread 1 --lost-grasps 1 --seeds 20 --json lost_grasps.json
+    python benchmarks/experts.py --start-spread 1 --strict --seeds 20 --json varied_starts.json
+    python benchmarks/experts.py --start-spread 1 --strict --plain --seeds 20 --json plain.json
     python benchmarks/experts.py --only kuka_pick kuka_place --distractors 1 --json distractors.json
 
 Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval,
@@ -42,7 +42,6 @@ from stringline.sim.worlds.world_registry import THIRD_PARTY_TASKS, make_any_exp
 
 PREFIX = "experts/"
 PART = 5  # Seeds between two writings.
-LATER = ("lost_grasps", "missed_grasps")  # Settings that older files lack.
 
 
 @dataclass(frozen=True)
@@ -184,20 +183,23 @@ def attempts(
         world.close()
 
 
-def read(file: Path | None, settings: Mapping[str, object]) -> dict[str, dict[str, Any]]:
+def read(
+    file: Path | None, settings: Mapping[str, object], tasks: Sequence[str]
+) -> dict[str, dict[str, Any]]:
     """Returns the entries of a file by task; empty without a file.
 
     Raises:
-        ValueError: It was measured with other settings; older entries have no settings.
+        ValueError: One of `tasks` was measured with other settings.
     """
     entries = json.loads(file.read_text()) if file is not None and file.exists() else []
-    for entry in entries:
-        if (others := entry.get("settings", settings)) != settings:
+    found = {entry["name"].removeprefix(PREFIX): entry for entry in entries}
+    for task in tasks:
+        if task in found and (others := found[task]["settings"]) != settings:
             raise ValueError(
-                f"{file} was measured with {others}; the settings are now {dict(settings)}. Choose "
-                f"another file."
+                f"{task} in {file} was measured with {others}; the settings are now "
+                f"{dict(settings)}. Choose another file."
             )
-    return {entry["name"].removeprefix(PREFIX): entry for entry in entries}
+    return found
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -224,7 +226,12 @@ def arguments() -> argparse.ArgumentParser:
         "--noise", type=float, default=0.0, help="disturbance of the executed targets, rad"
     )
     parser.add_argument("--table-height", type=float, default=0.0, help="metres")
-    parser.add_argument("--version", type=int, help="of the task; by default that of the task")
+    parser.add_argument(
+        "--start-spread",
+        type=float,
+        help="share of the range of starts; by default that of the task",
+    )
+    parser.add_argument("--strict", action="store_true", help="strict success criterion")
     parser.add_argument(
         "--plain", action="store_true", help="experts that act in one way (varied=false)"
     )
@@ -237,25 +244,25 @@ def main() -> None:
     parser = arguments()
     given = parser.parse_args()
     chosen = {
-        "table_height": given.table_height,
-        "distractors": given.distractors,
-        "version": given.version,
+        "table_height": given.table_height or None,
+        "distractors": given.distractors or None,
+        "start_spread": given.start_spread,
+        "strict": given.strict or None,
     }
-    options = {name: value for name, value in chosen.items() if value}
+    options = {name: value for name, value in chosen.items() if value is not None}
     disturbances = {
         "slip_m": given.slip,
         "lost_grasps": given.lost_grasps,
         "missed_grasps": given.missed_grasps,
         "noise_rad": given.noise,
     }
-    # Without the usual values of later settings, as in older files.
-    told = {name: value for name, value in disturbances.items() if value or name not in LATER}
     settings = {
         "first_seed": given.first_seed,
         "time_limit_s": given.time_limit,
-        **told,
+        **disturbances,
         "options": options,
-    } | ({"varied": False} if given.plain else {})
+        "varied": not given.plain,
+    }
     work = partial(
         attempts,
         time_limit_s=given.time_limit,
@@ -267,7 +274,7 @@ def main() -> None:
         for name in given.only:
             if name not in (*TASKS, *THIRD_PARTY_TASKS):
                 raise unknown_name("task", name, [*TASKS, *THIRD_PARTY_TASKS])
-        entries = read(given.json, settings)
+        entries = read(given.json, settings, given.only or TASKS)
     except ValueError as error:
         parser.error(str(error))
     with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:

@@ -7,13 +7,13 @@
     $M --only kuka_pick ... --table-height -0.1 --json docs/experts_low_table.json
     $M --only kuka_pick ... --table-height 0.1 --json docs/experts_high_table.json
     $M --only kuka_pick ... --distractors 1 --json docs/experts_distractors.json
-    M="python benchmarks/experts.py --seeds 20 --version 2"
+    M="python benchmarks/experts.py --seeds 20 --start-spread 1"  # With --strict on ALOHA.
     $M --json docs/experts_varied_starts.json
     $M --lost-grasps 1 --json docs/experts_lost_grasps.json
     $M --plain --json docs/experts_plain.json
     python docs/write_tasks.py
 
-The first six files are of version 1 of the tasks.
+In the first six files the arms start at home.
 
 The text of a task is the docstring of its class. The image shows its start and its end as the
 expert leaves it (seed 0).
@@ -70,16 +70,14 @@ Success is a predicate of geometry, never of contact alone: the objects are insi
 released and at rest for half a second. All tasks have the option `table_height` (metres); the goal
 moves with the table.
 
-Every task has versions, which the option `version` selects. In version 1 the arms start at
-home. In version 2 each arm starts at a random pose around home, reachable and at least 2 cm from
-everything else; the seed draws it, and objects stay where they are in version 1. Objects, success
-and stages are those of version 1. The strict judge, which counts no dropped objects and no
-hand-over through the air, decides in version 2 of the ALOHA tasks and in version 3 of the KUKA
-tasks that end with a release; a version 3 starts as version 2 does. The default is version 2 for
-the KUKA and version 1 for ALOHA.
+Two options choose the rule of a task. With `start_spread=1`, the default of the KUKA tasks, each
+arm starts at a random pose around home, reachable and at least 2 cm from everything else; the seed
+draws it, and objects stay where they are otherwise. With `start_spread=0`, the default of the ALOHA
+tasks, the arms start at home; numbers between scale the distances. `strict=true`, of all tasks that
+end with a release, counts no dropped objects and no hand-over through the air.
 The experts of the recesses and insertions (`fmb_1`, `fmb_2`, `single_insertion`,
 `double_insertion`) move from a varied start to home first.
-Results, stores and checkpoints contain the version: [simulation](simulation.md#versions). With
+Results, stores and checkpoints contain both: [simulation](simulation.md#versions). With
 `lost_grasps=0.2`, the gripper opens once during a grasp in a fifth of the demonstrations, in spite
 of its command, and the expert grasps again. With `missed_grasps=0.4`, an arm is displaced by 1 to
 4.5 cm and rotated by up to 26 degrees in two fifths of the demonstrations while it approaches an
@@ -95,15 +93,16 @@ mug's handle points to the rear, and where the gripper would have to turn by mor
 That of `hand_over_banana` still draws where the grippers meet, within 3 cm.
 
     stringline-collect task={example} output=runs/{example} episodes=50
-    stringline-collect task={example} output=runs/varied +task.options.version=2 lost_grasps=0.2
-    stringline-collect task={example} output=runs/plain +task.options.version=2 varied=false
+    stringline-collect task={example} output=runs/varied +task.options.start_spread=1
+    stringline-collect task={example} output=runs/plain +task.options.start_spread=1 varied=false
     stringline-demo task={example} minutes=30 output=runs/{example}_demo
 
 The experts read the true poses and run in closed loop. The tables contain their success rates with
 Wilson 95 % intervals, on the seeds 0 to 99 and on the seeds 1000 to 1099, which were not used for
 tuning. The rates show that the tasks are feasible, and measure the quality of demonstrations. The
-columns "varied start", "lost grasp" and "plain" are of version 2 on the seeds 0 to 19, the second
-with a lost grasp in every episode, the third with `varied=false`; all others are of version 1.
+columns "varied start", "lost grasp" and "plain" are with `start_spread=1`, on ALOHA also with
+`strict=true`, on the seeds 0 to 19, the second with a lost grasp in every episode, the third with
+`varied=false`; all others start at home.
 `docs/write_tasks.py` lists the commands of the measurements and writes this page.
 
 ![Every task at its start and at its end](tasks.png)
@@ -217,7 +216,7 @@ def section(name: str) -> str:
     text = (
         inspect.cleandoc(type(task).__doc__ or "").split("\n\nArgs:")[0].split("\n\nAttributes:")[0]
     )
-    start = f"Start of each arm from version 2 on, around home: {task.starts_within()}."
+    start = f"Varied start of each arm, around home: {task.starts_within()}."
     stages = f"Stages: {', '.join(task.stages)}."
     return "\n".join([f"## {name}", "", text, "", fill(start, 100), "", stages, ""])
 

@@ -26,7 +26,7 @@ from stringline.sim.evaluation.results import EpisodeResult, Summary, summaries_
 from stringline.sim.evaluation.suite_run import SuiteStatistics, run_suite
 from stringline.sim.evaluation.suites import Suite, chosen_suite, with_suites
 from stringline.sim.evaluation.trained_settings import (
-    recorded_version,
+    recorded_rule,
     task_override,
     with_trained_settings,
 )
@@ -134,7 +134,7 @@ def report_deployment(checkpoint: str, task: str, embodiment: str) -> None:
 def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[str, Any]) -> None:
     record = {key: value for key, value in plain.items() if key != "task"}
     evaluation = CheckpointEvaluation(settings)
-    suite = suite.with_versions(partial(recorded_version, evaluation.record))
+    suite = suite.with_rules(partial(recorded_rule, evaluation.record))
     outcomes = run_suite(suite, evaluation, settings.output, record)
     failed = [outcome.entry.name for outcome in outcomes if outcome.failure]
     rows = {outcome.entry.name: outcome.summary or outcome.failure for outcome in outcomes}

@@ -24,10 +24,8 @@ from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.robots.robot_model import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
-from stringline.sim.tasks.tabletop import HOME_START
 from stringline.sim.tasks.task_registry import is_user_task
-from stringline.sim.worlds.world_registry import is_third_party
-from stringline.sim.worlds.world_versions import TASK_VERSION
+from stringline.sim.worlds.world_versions import RULE
 
 STATE = "sim/state"
 
@@ -77,10 +75,9 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
 
 
 def recorded_options(recipe: Recipe) -> dict[str, Any]:
-    """Returns the options of a recorded world with its version, since the usual one may change."""
-    if is_third_party(recipe.task):
-        return recipe.options
-    return {"version": recipe.versions.get(TASK_VERSION, HOME_START), **recipe.options}
+    """Returns the options of a recorded world with its rule, since the usual one may change."""
+    rule = {name: recipe.versions[name] for name in RULE if name in recipe.versions}
+    return {**rule, **recipe.options}
 
 
 def replay_episode(episode: StoredEpisode) -> EpisodeReplay:

@@ -120,19 +120,23 @@ class TrainingRecord:
         """The frame rates of the simulated demonstrations, Hz."""
         return tuple(sorted({world["frame_hz"] for world in self.worlds if "frame_hz" in world}))
 
-    def task_versions(self, task: str) -> tuple[int, ...]:
-        """Returns the versions of a task in the simulated demonstrations.
+    def task_option(self, task: str, name: str) -> list[object]:
+        """Returns the different values of an option of a task's rule in the demonstrations.
 
-        Recipes of earlier code have none; they are of version 1.
+        Simulated demonstrations record `start_spread` and `strict`, also where none was given.
         """
-        versions = [world.get("versions", {}) for world in self.worlds if world.get("task") == task]
-        return tuple(sorted({int(each.get("task_version", 1)) for each in versions}))
+        found: list[object] = []
+        for world in self.worlds:
+            rule = world.get("versions", {}) if world.get("task") == task else {}
+            if name in rule and rule[name] not in found:
+                found.append(rule[name])
+        return found
 
     def execution_overrides(self, given: Mapping[str, str]) -> list[str]:
         """Returns overrides with the recorded execution, without what a command line gives."""
         options = {} if self.execution is None else self.execution.options()
         return [
-            f"{key}={_word(value)}"
+            f"{key}={word(value)}"
             for key, value in options.items()
             # The details belong to the recorded execution, not to another one.
             if key not in given and not ("execution" in given and key.startswith("execution."))
@@ -141,9 +145,9 @@ class TrainingRecord:
     def warn(self, chosen: Mapping[str, object]) -> None:
         """Logs one warning with the options of a command that differ from the record.
 
-        `chosen` has the values by option: `task`, `task.options.version`, `task.frame_hz`,
-        `robot.model`, `prompt`, and those of `RecordedExecution.options`. Options of unknown facts
-        are not compared.
+        `chosen` has the values by option: `task`, `task.options.start_spread`,
+        `task.options.strict`, `task.frame_hz`, `robot.model`, `prompt`, and those of
+        `RecordedExecution.options`. Options of unknown facts are not compared.
         """
         known = self._known(str(chosen.get("task")))
         other = [name for name in chosen if known.get(name) and chosen[name] not in known[name]]
@@ -151,16 +155,17 @@ class TrainingRecord:
             logger.warning(
                 "The training of %s recorded %s; this command has %s.",
                 self.where,
-                ", ".join(f"{name}={' or '.join(map(_word, known[name]))}" for name in other),
-                ", ".join(f"{name}={_word(chosen[name])}" for name in other),
+                ", ".join(f"{name}={' or '.join(map(word, known[name]))}" for name in other),
+                ", ".join(f"{name}={word(chosen[name])}" for name in other),
             )
 
     def _known(self, task: str) -> dict[str, Sequence[object]]:
-        """Returns the recorded values by option, with the versions of a task."""
+        """Returns the recorded values by option, with the rule of a task."""
         options = {} if self.execution is None else self.execution.options()
+        rule = ("start_spread", "strict")
         return {
             "task": tuple(self.tasks),
-            "task.options.version": self.task_versions(task),
+            **{f"task.options.{name}": self.task_option(task, name) for name in rule},
             "robot.model": self.robot_models,
             "task.frame_hz": self.frame_rates,
             "prompt": self.instructions,
@@ -192,6 +197,8 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _word(value: object) -> str:
+def word(value: object) -> str:
     """Returns a value as on a command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return "null" if value is None else str(value)

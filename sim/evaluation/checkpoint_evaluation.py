@@ -26,7 +26,6 @@ from stringline.sim.robots.robot_model import (
     check_robot_model,
 )
 from stringline.sim.rollout.cluster import Cluster
-from stringline.sim.tasks.task_registry import task_class
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import instruction_of, open_world
 from stringline.sim.worlds.world_versions import result_versions, task_options
@@ -138,7 +137,6 @@ class CheckpointEvaluation:
         """
         settings = self._settings
         self._warn(task_options(task))
-        self._tell_version(task)
         chosen = _as_trained(task, self.policy)
         own = instruction_of(task.name, task.options)
         instruction = self.record.tasks.get(task.name) or own
@@ -163,22 +161,6 @@ class CheckpointEvaluation:
             batches=self._batches,
         )
         return evaluation.run(seeds, folder / RESULTS, self.about(task))
-
-    def _tell_version(self, task: TaskSettings) -> None:
-        """Logs the version of a task if another one is usual."""
-        if "version" in task.options:
-            usual = task_class(task.name).default_version
-            chosen = task_class(task.name).version_of(task.options)
-            if chosen != usual:
-                logger.info(
-                    "%s is evaluated in version %d; the usual version is %d, and %s was trained on "
-                    "version %s.",
-                    task.name,
-                    chosen,
-                    usual,
-                    self.record.where,
-                    " and ".join(map(str, self.record.task_versions(task.name))) or "unknown",
-                )
 
     def about(self, task: TaskSettings) -> dict[str, Any]:
         """Returns, as plain JSON, the settings on which the results of a task depend."""

@@ -9,13 +9,12 @@ from typing import Any
 from stringline.policies.execution.execution import RECEDING
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult, read_results
 from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
-from stringline.sim.tasks.tabletop import HOME_START
-from stringline.sim.worlds.world_versions import TASK_VERSION, VERSIONS
+from stringline.sim.worlds.world_versions import VERSIONS
 
 # Settings of the policy and its execution; the others are the conditions of the measurement.
 POLICY_KEYS = ("checkpoint", "execute_steps", "execution", "wire")
-# Conditions of results that do not name them: those of the code that wrote such results.
-BEFORE_VERSIONS = {ROBOT_MODEL: PRIMITIVES, TASK_VERSION: HOME_START}
+# Conditions that results name only if they are others.
+USUAL = {ROBOT_MODEL: PRIMITIVES}
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def _tasks(folders: Iterable[Path]) -> Iterator[tuple[Path, StoredTask]]:
         file = folder if folder.is_file() else folder / RESULTS
         about, results = read_results(file)
         if results:
-            yield folder, StoredTask(file, {**BEFORE_VERSIONS, **about}, results)
+            yield folder, StoredTask(file, {**USUAL, **about}, results)
 
 
 def common_tasks(

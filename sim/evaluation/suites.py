@@ -156,14 +156,13 @@ class Suite:
             raise ValueError(f"There is no suite file {str(path)!r}.")
         return cls.parse(path.stem, read_yaml("The suite file", path))
 
-    def with_versions(self, version: Callable[[str], Mapping[str, int]]) -> Self:
-        """Returns the suite with the options that `version` returns for the name of a task.
+    def with_rules(self, rule: Callable[[str], Mapping[str, Any]]) -> Self:
+        """Returns the suite with the options that `rule` returns for the name of a task.
 
         Options that an entry has stay as they are.
         """
         entries = tuple(
-            replace(entry, options={**version(entry.task), **entry.options})
-            for entry in self.entries
+            replace(entry, options={**rule(entry.task), **entry.options}) for entry in self.entries
         )
         return replace(self, entries=entries)
 

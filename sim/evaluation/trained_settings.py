@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import stringline
 from stringline.datasets.contract.argument_checks import unknown_name
@@ -11,6 +12,7 @@ from stringline.policies.checkpoints.training_record import (
     TrainingRecord,
     given_record,
     given_values,
+    word,
 )
 from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
 
@@ -46,31 +48,33 @@ def _task_overrides(record: TrainingRecord, given: Mapping[str, str], trust: Tru
         return []
     named = "task" in given or "task.name" in given
     chosen = [_choice(record, trust)] if record.tasks and not named else []
-    chosen += _version_override(record, given)
+    chosen += _rule_overrides(record, given)
     if len(record.frame_rates) == 1 and "task.frame_hz" not in given:
         chosen.append(f"task.frame_hz={record.frame_rates[0]}")
     return chosen
 
 
-def _version_override(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:
-    """Returns the override with the version of the task in the training, if it is not the usual."""
+def _rule_overrides(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:
+    """Returns the overrides with the rule of the task in the training, if it is not the usual."""
     task = given.get("task.name", given.get("task", next(iter(record.tasks), "")))
-    versions = recorded_version(record, task)
-    if not versions or "task.options.version" in given:
-        return []
-    return [f"++task.options.version={versions['version']}"]
+    options = {f"task.options.{name}": value for name, value in recorded_rule(record, task).items()}
+    return [f"++{name}={word(value)}" for name, value in options.items() if name not in given]
 
 
-def recorded_version(record: TrainingRecord, task: str) -> dict[str, int]:
-    """Returns the option with the version of a task in a training.
+def recorded_rule(record: TrainingRecord, task: str) -> dict[str, Any]:
+    """Returns the options of a task that chose its rule in a training: starts and criterion.
 
-    It is empty for the usual version, for a task that the training had in several versions or in
-    none, and for tasks of other packages.
+    Options with their usual value, or with several values in the training, are left out, and so are
+    all of tasks of other packages.
     """
-    versions = record.task_versions(task)
-    if task not in TASKS or len(versions) != 1 or versions[0] == task_class(task).default_version:
+    if task not in TASKS:
         return {}
-    return {"version": versions[0]}
+    found: dict[str, Any] = {}
+    for name, usual in task_class(task).rule_of({}).items():
+        values = record.task_option(task, name)
+        if len(values) == 1 and values[0] != usual:
+            found[name] = values[0]
+    return found
 
 
 def _contract_overrides(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:

@@ -32,7 +32,7 @@ class DishTask(GoalTask):
     """
 
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_rack", "on_rack", "success")
-    judge_version: ClassVar[int | None] = 2
+    may_be_strict: ClassVar[bool] = True
     dish_x: ClassVar[tuple[float, float]]
     dish_y: ClassVar[tuple[float, float]]
 

@@ -83,8 +83,17 @@ def _listed(name: str, given: Mapping[Any, Any]) -> Sequence[object]:
     return values
 
 
-HEIGHT, VERSION, SPREAD = "table_height", "version", "start_spread"
-OPTIONS = (HEIGHT, VERSION, SPREAD, OPTION)
+HEIGHT, SPREAD, STRICT = "table_height", "start_spread", "strict"
+OPTIONS = (HEIGHT, SPREAD, STRICT, OPTION)
+
+
+def spread_of(given: object) -> Drawable[float]:
+    """Reads the share of the range of start poses, 0 for the home pose to 1.
+
+    Raises:
+        ValueError: A value is not allowed.
+    """
+    return drawable(SPREAD, given, partial(number, low=0.0, high=1.0))
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ class EpisodeOptions:
             drawable(HEIGHT, options.get(HEIGHT, 0.0), as_height),
             {name: drawable(name, given[name], strength) for name in given if name in NAMES},
             drawable(OPTION, options.get(OPTION, PLAIN), check_looks, ordered=False),
-            drawable(SPREAD, options.get(SPREAD, 1.0), partial(number, low=0.0, high=1.0)),
+            spread_of(options.get(SPREAD, 0.0)),
         )
 
     def draw(self, seed: Sequence[int]) -> "EpisodeOptions":

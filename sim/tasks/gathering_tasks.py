@@ -48,7 +48,7 @@ class GatheringTask(GoalTask):
     """
 
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "one_in", "two_in", "all_in", "success")
-    judge_version: ClassVar[int | None] = 2
+    may_be_strict: ClassVar[bool] = True
     drop_speed: ClassVar[float] = handling.DROP_SPEED_INTO_CONTAINER
     container_x: ClassVar[tuple[float, float]] = (-0.04, 0.04)
     container_y: ClassVar[tuple[float, float]] = (-0.04, 0.04)

@@ -35,15 +35,16 @@ class HandOverTask(TabletopTask):
     neither arm, and at rest for half a second. An item that falls onto the table has to be handed
     over again.
 
-    The strict judge also demands that both grippers have hold of the item for a moment, that some
-    arm touches it until the left gripper has it alone, and that it is put down (`handling.py`). So
-    an item that the right gripper drops, and that the left one catches or picks up, does not count.
+    The strict criterion also demands that both grippers have hold of the item for a moment, that
+    some arm touches it until the left gripper has it alone, and that it is put down
+    (`handling.py`). So an item that the right gripper drops, and that the left one catches or picks
+    up, does not count.
 
     Balls at `points` (N, 3), in the item's frame, of one `radius`, metres, cover the item; the
     origin of the lying item is at the height of the radius.
     """
 
-    judge_version: ClassVar[int | None] = 2
+    may_be_strict: ClassVar[bool] = True
     drop_speed: ClassVar[float] = handling.DROP_SPEED_INTO_CONTAINER
 
     def __init__(

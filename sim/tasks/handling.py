@@ -1,6 +1,6 @@
-"""How props are handled on the way to success: a strict judge counts what is put down, not dropped.
+"""How props are handled on the way to success: strict criteria count what is put down, not dropped.
 
-A separate module, because its constants are part of the versions of tasks with a strict judge only.
+A separate module, because its constants are part of the digests of strict criteria only.
 """
 
 from collections.abc import Mapping

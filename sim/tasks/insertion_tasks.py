@@ -99,7 +99,7 @@ class InsertionTask(TabletopTask):
     """
 
     holders: ClassVar[tuple[str, ...]] = ARMS
-    judge_version: ClassVar[int | None] = 2
+    may_be_strict: ClassVar[bool] = True
 
     def __init__(self, control_hz: float, socket: Socket, *blocks: Block) -> None:
         self.socket = socket

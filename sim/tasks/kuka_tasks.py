@@ -12,7 +12,7 @@ from stringline.sim.robots.workcells import KUKA_BIMANUAL_CELL, Workcell
 from stringline.sim.tasks.hand_over_tasks import HandOverTask
 from stringline.sim.tasks.placement import UP, RandomObjectTask, draw_pose, draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright
-from stringline.sim.tasks.tabletop import VARIED_STARTS, GoalTask
+from stringline.sim.tasks.tabletop import GoalTask
 
 LIFTED_M = 0.1  # Height of a picked object.
 # m/s of the object's fastest point. Rest is not required: learned policies plan twice a second,
@@ -71,7 +71,7 @@ class KukaPlace(GoalTask, RandomObjectTask):
     name: ClassVar[str] = "kuka_place"
     instruction: ClassVar[str] = "put the object into the tray"
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_tray", "in_tray", "success")
-    judge_version: ClassVar[int | None] = 3
+    may_be_strict: ClassVar[bool] = True
     object_y: ClassVar[tuple[float, float]] = (-0.22, 0.22)
     tray_x: ClassVar[tuple[float, float]] = (0.48, 0.64)
     tray_y: ClassVar[tuple[float, float]] = (-0.2, 0.2)
@@ -132,11 +132,11 @@ class KukaHandOver(HandOverTask):
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
-    default_version: ClassVar[int] = VARIED_STARTS
+    varied_starts: ClassVar[bool] = True
     name: ClassVar[str] = "kuka_hand_over"
     instruction: ClassVar[str] = "hand over the red bar and put it into the bin"
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "handed_over", "in_bin", "success")
-    judge_version: ClassVar[int | None] = 3
+    may_be_strict: ClassVar[bool] = True
 
     def __init__(self, control_hz: float = 50.0) -> None:
         self.bar = Block("bar", length=0.2, width=0.028, mass=0.1)

@@ -56,7 +56,7 @@ class MugOnPlate(GoalTask):
     name: ClassVar[str] = "mug_on_plate"
     instruction: ClassVar[str] = "put the mug on the plate"
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_plate", "on_plate", "success")
-    judge_version: ClassVar[int | None] = 2
+    may_be_strict: ClassVar[bool] = True
 
     def __init__(self, control_hz: float = 50.0) -> None:
         self.mug = Mug()

@@ -15,7 +15,7 @@ from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_ab
 from stringline.sim.props.objects import FORMS, Graspable, GraspObject
 from stringline.sim.props.prop import Prop
 from stringline.sim.robots.workcells import KUKA_CELL, Workcell
-from stringline.sim.tasks.tabletop import VARIED_STARTS, TabletopTask
+from stringline.sim.tasks.tabletop import TabletopTask
 
 Range = tuple[float, float]
 UP = (0.0, 0.0, 1.0)
@@ -87,7 +87,7 @@ class RandomObjectTask(TabletopTask):
     """
 
     cell: ClassVar[Workcell] = KUKA_CELL
-    default_version: ClassVar[int] = VARIED_STARTS
+    varied_starts: ClassVar[bool] = True
     object_x: ClassVar[tuple[float, float]] = (0.46, 0.68)
     object_y: ClassVar[tuple[float, float]] = (-0.2, 0.2)
 

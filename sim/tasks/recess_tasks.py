@@ -34,7 +34,7 @@ class RecessTask(GoalTask):
     """
 
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_recess", "inserted", "success")
-    judge_version: ClassVar[int | None] = 2
+    may_be_strict: ClassVar[bool] = True
     board_x: ClassVar[Range]
     board_y: ClassVar[Range]
     board_yaw_deg: ClassVar[Range]

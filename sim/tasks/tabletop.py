@@ -1,7 +1,6 @@
-"""The base classes of all tasks: a table with the arms of a workcell, and the versions of the rule.
+"""The base classes of all tasks: a table with the arms of a workcell.
 
-The version of a task's rule chooses its start poses and its judge. A `GoalTask` is done when all
-props are inside their goal, released and at rest.
+A `GoalTask` is done when all props are inside their goal, released and at rest.
 """
 
 import zlib
@@ -22,59 +21,15 @@ from stringline.sim.rendering.rendering import set_flat_rendering
 from stringline.sim.robots.workcells import ALOHA_CELL, StartDraws, StartRange, Workcell
 from stringline.sim.shifts.shift import Distractors, EpisodeStart, ShiftedWorld
 from stringline.sim.shifts.shift_catalogue import Shifts
-from stringline.sim.tasks.episode_options import SPREAD, Drawable, EpisodeOptions
+from stringline.sim.tasks.episode_options import (
+    SPREAD,
+    STRICT,
+    Drawable,
+    EpisodeOptions,
+    spread_of,
+)
 from stringline.sim.tasks.handling import DROP_SPEED, Handling
 from stringline.sim.tasks.success import REST_SECONDS, REST_SPEED, ContactGroups, ContactState
-
-HOME_START = 1
-VARIED_STARTS = 2
-
-
-class VersionedTask:
-    """The versions of a task.
-
-    Attributes:
-        cell: The workcell: arms and table.
-        name: Name in `TASKS`, or `module:Class` for a user's task.
-        start_range: Range of start poses in version 2; None: that of the cell.
-        default_version: Version of the rule, unless the option `version` chooses another one. In
-            version 1 the arms start at home, from version 2 on in `start_range`.
-        judge_version: First version with the strict judge, which counts no dropped props; None:
-            no version.
-    """
-
-    cell: ClassVar[Workcell] = ALOHA_CELL
-    name: ClassVar[str]
-    start_range: ClassVar[StartRange | None] = None
-    default_version: ClassVar[int] = HOME_START
-    judge_version: ClassVar[int | None] = None
-
-    @classmethod
-    def versions(cls) -> tuple[int, ...]:
-        """Returns the versions of the task's rule, oldest first."""
-        starts = (HOME_START, VARIED_STARTS) if cls.starts_within() else (HOME_START,)
-        if cls.judge_version is None or cls.judge_version in starts:
-            return starts
-        return (*starts, cls.judge_version)
-
-    @classmethod
-    def starts_within(cls) -> StartRange | None:
-        """Returns the range of start poses from version 2 on; None: the arms start at home."""
-        return cls.start_range or cls.cell.start_range
-
-    @classmethod
-    def version_of(cls, options: Mapping[str, Any]) -> int:
-        """Returns the version that the options of an episode choose, by default the usual one.
-
-        Raises:
-            ValueError: The task has no such version.
-        """
-        version = options.get("version", cls.default_version)
-        if isinstance(version, bool) or version not in cls.versions():
-            allowed = ", ".join(map(str, cls.versions()))
-            raise ValueError(f"version of {cls.name} is {version!r}; allowed: {allowed}.")
-        return int(version)
-
 
 PHYSICS_SECONDS = 0.002
 TABLE_COLOUR = (0.13, 0.15, 0.19, 1.0)
@@ -122,7 +77,7 @@ NONE = Drawable((0.0,))
 START_STREAM = zlib.crc32(b"start pose")  # A random stream of its own moves no object.
 
 
-class TabletopTask(VersionedTask, composer.Task):
+class TabletopTask(composer.Task):
     """The arms of a workcell at its table; subclasses add props, start and success criterion.
 
     Args:
@@ -130,13 +85,20 @@ class TabletopTask(VersionedTask, composer.Task):
         props: Props on the table.
 
     Attributes:
+        cell: The workcell: arms and table.
+        name: Name in `TASKS`, or `module:Class` for a user's task.
+        start_range: Range of start poses; if None, that of the cell.
+        varied_starts: Whether the arms start in this range by default (`start_spread=1`) instead of
+            at home (`start_spread=0`).
+        may_be_strict: Whether the option `strict` chooses a strict success criterion, which counts
+            no dropped props.
         instruction: Text that describes the task to policies and people.
         stages: Names of the stages of progress; the last is success.
-        drop_speed: Speed downwards above which the strict judge calls a prop dropped, m/s.
+        drop_speed: Speed downwards above which the strict criterion calls a prop dropped, m/s.
         robot: The arms.
         props: Props on the table by name.
         table_height: Height of the table top above the plane z = 0, metres.
-        version: Version of the rule in this episode.
+        strict: Whether the success criterion is strict.
         start: (J,), joints at the start of this episode, rad and openings.
         strengths: Strengths of the shifts by name in this episode, 0 to 1.
         looks: Looks of this episode.
@@ -148,6 +110,11 @@ class TabletopTask(VersionedTask, composer.Task):
         ValueError: The physics cannot run at this rate of actions.
     """
 
+    cell: ClassVar[Workcell] = ALOHA_CELL
+    name: ClassVar[str]
+    start_range: ClassVar[StartRange | None] = None
+    varied_starts: ClassVar[bool] = False
+    may_be_strict: ClassVar[bool] = False
     instruction: ClassVar[str]
     stages: ClassVar[tuple[str, ...]]
     drop_speed: ClassVar[float] = DROP_SPEED
@@ -166,10 +133,8 @@ class TabletopTask(VersionedTask, composer.Task):
             self.cell.depth_sensor,
             self.cell.room_half_m,
         )
-        self._options = EpisodeOptions.of({}, self.cell.table_heights, self.cell.usual)
-        self._set_options(self._options)
+        self.configure()
         self.drawn: dict[str, Any] = {}
-        self.version = self.default_version
         self.start: Vector = self.embodiment.home.copy()
         self.stage = 0
         self.success = False
@@ -193,27 +158,22 @@ class TabletopTask(VersionedTask, composer.Task):
 
         Args:
             options: `table_height` in metres, strengths of shifts, 0 to 1, by name, `looks`,
-                `start_spread`, the share of the range of start poses from version 2 on, 0 to 1,
-                and `version` of the task. Each but `version` is a value, a list of values
-                `{"one_of": [A, B]}`, or, for numbers, a range `[LOW, HIGH]`; each episode draws
-                from them.
+                `start_spread`, the share of the range of start poses, 0 for the home pose to 1,
+                and `strict`, whether the success criterion is strict. Each but `strict` is a value,
+                a list of values `{"one_of": [A, B]}`, or, for numbers, a range `[LOW, HIGH]`; each
+                episode draws from them.
 
         Raises:
             ValueError: An option is unknown or out of range; then all options stay as they were.
         """
-        chosen = EpisodeOptions.of(options, self.cell.table_heights, self.cell.usual)
-        version = self.version_of(options)
-        if version == HOME_START and SPREAD in options:
-            raise ValueError(
-                f"{SPREAD} is {options[SPREAD]!r}, but version {version} of {self.name} starts at "
-                f"the home pose; allowed from version {HOME_START + 1} on."
-            )
+        rule = self.rule_of(options)
+        chosen = EpisodeOptions.of(options | rule, self.cell.table_heights, self.cell.usual)
         distractors = chosen.strengths.get(Distractors.name, NONE)
         if max(distractors.values) > 0 and not self.cell.distractor_zones:
             raise ValueError(
                 f"{self.name} has no room for distractors: its workcell has no distractor_zones."
             )
-        self.version = version
+        self.strict: bool = rule[STRICT]
         self._options = chosen
         self._set_options(chosen)
 
@@ -223,10 +183,36 @@ class TabletopTask(VersionedTask, composer.Task):
         self.looks = options.looks.value
         self.start_spread = options.start_spread.value
 
+    @classmethod
+    def starts_within(cls) -> StartRange | None:
+        """Returns the range of start poses; None: the arms always start at home."""
+        return cls.start_range or cls.cell.start_range
+
+    @classmethod
+    def rule_of(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values of `start_spread` and `strict`, by default those of the task.
+
+        Raises:
+            ValueError: A value is not allowed, or the task has no range of start poses or no strict
+                criterion.
+        """
+        spread = options.get(SPREAD, 1.0 if cls.varied_starts else 0.0)
+        if max(spread_of(spread).values) > 0 and cls.starts_within() is None:
+            raise ValueError(
+                f"{SPREAD} is {spread!r}, but the workcell of {cls.name} has no range of start "
+                f"poses (`start_range`); allowed: 0."
+            )
+        strict = options.get(STRICT, False)
+        if not isinstance(strict, bool):
+            raise ValueError(f"{STRICT} is {strict!r}; allowed: true, false.")
+        if strict and not cls.may_be_strict:
+            raise ValueError(f"{STRICT} is true, but {cls.name} has one criterion; allowed: false.")
+        return {SPREAD: spread, STRICT: strict}
+
     @property
     def starts_at_home(self) -> bool:
         """Whether the arms start this episode at the home pose."""
-        return self.version == HOME_START or self.start_spread == 0
+        return self.start_spread == 0
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Groups the shapes for contacts, and hands the model to the shifts."""
@@ -326,15 +312,10 @@ class TabletopTask(VersionedTask, composer.Task):
         self._since = min(self._since, physics.time()) if holds else np.inf
         return bool(physics.time() - self._since >= REST_SECONDS - 1e-9)
 
-    @property
-    def strict(self) -> bool:
-        """Whether the judge of this episode is strict."""
-        return self.judge_version is not None and self.version >= self.judge_version
-
     def put_down(self, physics: mjcf.Physics, contacts: ContactState) -> bool:
         """Returns whether no prop lies where it was dropped; called after each control period.
 
-        A judge that is not strict does not ask.
+        A criterion that is not strict does not ask.
         """
         if not self.strict:
             return True
@@ -408,8 +389,8 @@ class GoalTask(TabletopTask):
     """A task with a goal that is a predicate of geometry.
 
     Success: the goal is reached, no arm touches any prop, and all props are at rest, for half a
-    second. The strict judge does not count props that were dropped (`handling.py`). Subclasses draw
-    the start in `place_props` and define the goal and the stages.
+    second. The strict criterion does not count props that were dropped (`handling.py`). Subclasses
+    draw the start in `place_props` and define the goal and the stages.
     """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The versions on which episodes depend: of the task, its physics, MuJoCo, torch and Stringline.
+"""The versions on which episodes depend: rule and physics of the task, MuJoCo, torch, Stringline.
 
 The version of the physics is a digest of the compiled model of a task and of the parameters of its
 success criterion.
@@ -18,7 +18,8 @@ import numpy as np
 from stringline.datasets.command.installation import installed_version
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.tasks import handling, success
-from stringline.sim.tasks.tabletop import HOME_START, TabletopTask
+from stringline.sim.tasks.episode_options import SPREAD, STRICT, spread_of
+from stringline.sim.tasks.tabletop import TabletopTask
 from stringline.sim.tasks.task_registry import task_class
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import is_third_party
@@ -44,13 +45,13 @@ OPTIONS = (
     *("timestep", "gravity", "integrator", "cone", "impratio", "solver", "iterations"),
     *("tolerance", "noslip_iterations", "disableflags", "enableflags"),
 )
-# What chooses a version of the task, and does not change it.
-CHOICES = ("default_version", "judge_version", "drop_speed")
+# What chooses the rule of the task, and does not change it.
+CHOICES = ("varied_starts", "may_be_strict", "drop_speed")
 
 
 @cache
-def physics_digest(task: str, version: int) -> str:
-    """Returns the digest of a version of a task, by the name of the task.
+def physics_digest(task: str, varied_starts: bool, strict: bool) -> str:
+    """Returns the digest of a task with or without varied starts and strict criterion.
 
     It covers the arrays of the compiled model that affect motion, and all constants of the modules
     and classes that define the task, of which the success criterion and the ranges of the start
@@ -63,7 +64,7 @@ def physics_digest(task: str, version: int) -> str:
     try:
         found = {
             "model": dict(_model_numbers(world.physics.model.ptr)),
-            "parameters": _parameters(type(world.task), version),
+            "parameters": _parameters(type(world.task), varied_starts, strict),
         }
     finally:
         world.close()
@@ -87,7 +88,7 @@ def _text(values: Any) -> list[str]:
     return [f"{value:.{SIGNIFICANT}g}" for value in np.where(abs(numbers) < LEAST, 0.0, numbers)]
 
 
-def _parameters(task: type[TabletopTask], version: int) -> dict[str, Any]:
+def _parameters(task: type[TabletopTask], varied_starts: bool, strict: bool) -> dict[str, Any]:
     """Returns the constants of the modules and classes of a task by name."""
     # The base classes define neither success nor the places of objects.
     own = task.__mro__[: task.__mro__.index(TabletopTask)]
@@ -96,9 +97,9 @@ def _parameters(task: type[TabletopTask], version: int) -> dict[str, Any]:
         if each.__module__ != TabletopTask.__module__:
             found |= _constants(vars(sys.modules[each.__module__]))
         found |= {name: value for name, value in vars(each).items() if _is_plain(value)}
-    if version != HOME_START:
+    if varied_starts:
         found["start"] = repr(task.starts_within())
-    if task.judge_version is not None and version >= task.judge_version:
+    if strict:
         found["judge"] = {**_constants(vars(handling)), "drop_speed": task.drop_speed}
     return {
         name: value
@@ -118,29 +119,30 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | float | str)
 
 
-TASK_VERSION = "task_version"
-# Names in results and recipes. Results of earlier code lack them.
-VERSIONS = (TASK_VERSION, "physics", "mujoco", "torch", "stringline")
+RULE = (SPREAD, STRICT)
+# Names in results and recipes.
+VERSIONS = (*RULE, "physics", "mujoco", "torch", "stringline")
 
 
 def world_versions(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the versions on which a demonstration depends, by their names in `VERSIONS`.
 
-    Third-party tasks have neither a version nor a digest: Stringline requires one version of their
+    Third-party tasks have neither a rule nor a digest: Stringline requires one version of their
     packages.
 
     Args:
         task: Name of the task.
-        options: Options of the episodes, of which `version` chooses the version of the task.
+        options: Options of the episodes, of which `start_spread` and `strict` choose the rule.
 
     Raises:
-        ValueError: The task, or its version, does not exist.
+        ValueError: There is no such task, or it does not have this rule.
     """
     packages = {"mujoco": version("mujoco"), "stringline": installed_version()}
     if is_third_party(task):
         return packages
-    chosen = task_class(task).version_of(options)
-    return {TASK_VERSION: chosen, "physics": physics_digest(task, chosen), **packages}
+    rule = task_class(task).rule_of(options)
+    varied_starts = max(spread_of(rule[SPREAD]).values) > 0
+    return {**rule, "physics": physics_digest(task, varied_starts, rule[STRICT]), **packages}
 
 
 def result_versions(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,8 +151,9 @@ def result_versions(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_options(task: TaskSettings) -> dict[str, object]:
-    """Returns name, version and frame rate of a task by option, for `TrainingRecord.warn`."""
+    """Returns name, rule and frame rate of a task by option, for `TrainingRecord.warn`."""
     found: dict[str, object] = {"task": task.name, "task.frame_hz": task.frame_hz}
     if not is_third_party(task.name):
-        found["task.options.version"] = task_class(task.name).version_of(task.options)
+        rule = task_class(task.name).rule_of(task.options)
+        found |= {f"task.options.{name}": value for name, value in rule.items()}
     return found

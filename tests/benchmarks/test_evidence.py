@@ -301,14 +301,14 @@ def test_worlds_of_a_look_share_its_checkpoint_and_are_those_of_the_suite(
     with initialize_config_module("stringline.configs", version_base="1.3"):
         for cell, options in ((plain, {}), (raised, heights["raised_table"])):
             settings = compose("eval", overrides=dict(cell.commands())["eval"])
-            assert dict(settings.task.options) == options | {"version": 2}
+            assert dict(settings.task.options) == options | {"start_spread": 1.0}
             assert (settings.task.name, settings.seeds, settings.videos) == (
                 "kuka_pick",
                 100,
                 cell is plain,
             )
         collected = compose("collect", overrides=dict(plain.commands())["collect"])
-    assert (dict(collected.task.options), collected.lost_grasps) == ({"version": 2}, 0.2)
+    assert (dict(collected.task.options), collected.lost_grasps) == ({"start_spread": 1.0}, 0.2)
 
 
 def test_outcomes_are_in_the_order_of_the_seeds(modules: dict[str, ModuleType]) -> None:
@@ -453,7 +453,7 @@ def test_looks_are_compared_with_lifting_and_with_themselves_in_distribution(
     assert flat_raised[8] == "10 %"
 
 
-def test_versions_of_the_task_have_tables_of_their_own(looks_page: ModuleType) -> None:
+def test_versions_of_the_study_have_tables_of_their_own(looks_page: ModuleType) -> None:
     lines = [seen("2d", 4, "raised_table"), seen("2d", 6, "raised_table") | {"version": 2}]
     former, latter = looks_page.tables(lines).split("### ")[1:]
     assert former.startswith("kuka_pick-v1, small")
@@ -475,7 +475,7 @@ def test_a_policy_of_twelve_tasks_is_trained_and_measured_by_valid_commands(
         for (_, collect), task in zip(commands[:12:5], module.tasks()[::5], strict=True):
             settings = compose("collect", overrides=collect)
             assert (settings.task.name, settings.episodes) == (task, 100)
-            assert settings.task.options.version == 2
+            assert dict(settings.task.options) == {"start_spread": 1.0, "strict": True}
         training = compose("train", overrides=commands[12][1])
         for encoding in module.CHOICES:
             other = dict(module.TasksCell(encoding, 1, "large").commands())

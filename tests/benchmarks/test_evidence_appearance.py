@@ -35,7 +35,7 @@ def test_every_recipe_is_a_command_that_can_be_given(
             collected = compose("collect", overrides=commands["collect"])
             training = compose("train", overrides=commands["train"])
             assert collected.segments
-            assert collected.task.options.version == 2
+            assert collected.task.options.start_spread in (0.0, 1.0)
             assert (collected.episodes, training.trainer.seed) == (25, 1)
             frozen = ["observation_encoder.tokenise.encode"] if "frozen" in name else []
             assert training.trainer.freeze == frozen
@@ -93,7 +93,7 @@ def test_every_world_is_a_command_that_can_be_given(cells: ModuleType) -> None:
         for world, options in cells.WORLDS.items():
             cell = cells.AppearanceCell("kuka_pick", "plain", 0, "small", world)
             settings = compose("eval", overrides=dict(cell.commands())["eval"])
-            assert dict(settings.task.options) == options | {"version": 2}
+            assert dict(settings.task.options) == {"start_spread": 1.0} | options
             assert settings.videos == (not world)
 
 

@@ -56,13 +56,15 @@ def test_a_file_of_other_settings_is_not_continued(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert experts.read(None, SETTINGS) == experts.read(tmp_path / "none.json", SETTINGS) == {}
+    only = ["kuka_pick"]
+    assert experts.read(None, SETTINGS, only) == {}
+    assert experts.read(tmp_path / "none.json", SETTINGS, only) == {}
     file = tmp_path / "some.json"
     entry = experts.Tally.of([experts.Attempt(0, True, "success", 4.0, "")]).entry(
         "kuka_pick", SETTINGS
     )
     file.write_text(json.dumps([entry]))
-    assert experts.read(file, SETTINGS) == {"kuka_pick": entry}
+    assert experts.read(file, SETTINGS, only) == {"kuka_pick": entry}
     monkeypatch.setattr(
         sys,
         "argv",
@@ -72,7 +74,7 @@ def test_a_file_of_other_settings_is_not_continued(
         experts.main()
     printed = capsys.readouterr().err
     assert "measured with {'first_seed': 0, 'options': {'table_height': 0.1}}; the" in printed
-    assert "'options': {'distractors': 1.0}}. Choose another file." in printed
+    assert "'options': {'distractors': 1.0}, 'varied': True}. Choose another file." in printed
     monkeypatch.setattr(sys, "argv", ["experts.py", "--only", "kuka_pik"])
     with pytest.raises(SystemExit):
         experts.main()
@@ -83,16 +85,9 @@ def test_a_file_of_other_settings_is_not_continued(
     "file", sorted(FILE.parents[1].glob("docs/experts*.json")), ids=lambda file: str(file.name)
 )
 def test_published_results_can_be_continued(experts: ModuleType, file: Path) -> None:
-    for task, entry in experts.read(file, SETTINGS | entry_settings(file)).items():
-        again = experts.Tally.read(entry).entry(task, entry.get("settings", SETTINGS))
+    for task, entry in experts.read(file, {}, []).items():
+        assert experts.read(file, entry["settings"], [task])
+        again = experts.Tally.read(entry).entry(task, entry["settings"])
         assert again["rate"] == entry["rate"]
         assert again["seconds"] == pytest.approx(entry["seconds"])
         assert again["length_variation"] == pytest.approx(entry["length_variation"])
-
-
-def entry_settings(file: Path) -> dict[str, object]:
-    """Returns the settings in the entries of a file, if any."""
-    return next(
-        (dict(entry["settings"]) for entry in json.loads(file.read_text()) if "settings" in entry),
-        {},
-    )

@@ -93,8 +93,8 @@ def test_a_store_of_other_versions_is_not_continued(
         (episode,) = EpisodeStore.open(tmp_path).episodes()
         versions = episode.attributes.extra["recipe"]["versions"]
         assert versions == world_versions("hand_over_banana", {})
-        other = replace(recipe, options={"version": 2})
-        with pytest.raises(ValueError, match=r"task_version=1 \(now 2\)"):
+        other = replace(recipe, options={"start_spread": 1.0})
+        with pytest.raises(ValueError, match=r"start_spread=0\.0 \(now 1\.0\)"):
             collect(other, tmp_path, 2, cluster=here)
         physics_digest.cache_clear()
         monkeypatch.setattr(success, "REST_SPEED", 0.02)

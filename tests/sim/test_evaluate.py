@@ -303,25 +303,24 @@ def test_a_warning_names_arms_and_execution_that_differ_from_the_training(
         evaluate_checkpoint(settings(checkpoint, TASK, tmp_path / "wrong", robot={"model": 3}))
 
 
-def test_an_evaluation_tells_a_version_that_is_not_usual_and_warns_of_another_one(
+def test_an_evaluation_warns_of_another_rule_than_that_of_the_training(
     checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line each; the results carry the version, and another one does not continue them."""
+    """In one line; the results carry the rule, and another one does not continue them."""
     caplog.set_level("INFO", logger="stringline.sim.evaluation")
-    worlds = [{"task": "hand_over_banana", "options": {}}]
+    rule = {"start_spread": 0.0, "strict": False}
+    worlds = [{"task": "hand_over_banana", "options": {}, "versions": rule}]
     trained = recorded(checkpoint, tmp_path / "trained", worlds=worlds)
-    second = TASK | {"options": {"version": 2}}
+    second = TASK | {"options": {"strict": True}}
     evaluate_checkpoint(settings(trained, second, tmp_path / "out"))
-    said = [text for text in caplog.messages if "version" in text]
+    said = [text for text in caplog.messages if "recorded" in text]
     assert said == [
-        f"The training of {trained} recorded task.options.version=1; this command has "
-        f"task.options.version=2.",
-        f"hand_over_banana is evaluated in version 2; the usual version is 1, and {trained} was "
-        f"trained on version 1.",
+        f"The training of {trained} recorded task.options.strict=false; this command has "
+        f"task.options.strict=true."
     ]
     about = json.loads((tmp_path / "out" / "results.jsonl").read_text().splitlines()[0])["about"]
-    assert about.items() >= result_versions("hand_over_banana", {"version": 2}).items()
-    with pytest.raises(ValueError, match="task_version: 2 there, 1 here") as error:
+    assert about.items() >= result_versions("hand_over_banana", {"strict": True}).items()
+    with pytest.raises(ValueError, match="strict: True there, False here") as error:
         evaluate_checkpoint(settings(trained, TASK, tmp_path / "out"))
     assert "\n" not in str(error.value)
 
@@ -638,7 +637,7 @@ def test_results_of_an_earlier_comparison_are_not_compared(
         code, _, errors = attempt(compare.main, *paths, *quick)
         assert code == 0, errors
         found = json.loads((tmp_path / "runs/compare/compare.json").read_text())["rows"]
-        names = {row["task"].replace(" version=2", ""): row["seeds"] for row in found}
+        names = {row["task"]: row["seeds"] for row in found}
         names.pop("all tasks", None)
         assert names == rows
 

@@ -50,11 +50,11 @@ def stored(folder: Path, task: str) -> StoredEpisode:
     return store.episode(store.write(arrays, attributes))
 
 
-def test_an_episode_of_earlier_code_is_repeated_in_version_1(tmp_path: Path) -> None:
+def test_an_episode_is_repeated_by_the_rule_of_its_recording(tmp_path: Path) -> None:
     recipe = recorded_world(stored(tmp_path, "kuka_pick"))
-    assert recorded_options(recipe) == {"version": 1}
-    risen = replace(recipe, versions={"task_version": 2}, options={"table_height": 0.1})
-    assert recorded_options(risen) == {"version": 2, "table_height": 0.1}
+    rule = {"start_spread": 0.5, "strict": True}
+    recipe = replace(recipe, versions=rule | {"mujoco": "3"}, options={"table_height": 0.1})
+    assert recorded_options(recipe) == rule | {"table_height": 0.1}
 
 
 def test_the_task_of_an_episode_needs_trust(

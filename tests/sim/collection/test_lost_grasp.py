@@ -18,7 +18,7 @@ from stringline.sim.tasks.task_registry import TASKS
 
 def recorded(world: TaskEnvironment, seed: int, share: float) -> Recording:
     return record_episode(
-        world, make_expert(world.task.name), seed, lost_grasps=share, options={"version": 2}
+        world, make_expert(world.task.name), seed, lost_grasps=share, options={"start_spread": 1.0}
     )
 
 

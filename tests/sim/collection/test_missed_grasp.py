@@ -24,7 +24,11 @@ from stringline.sim.worlds.world_registry import open_world
 
 def recorded(world: TaskEnvironment, seed: int, share: float) -> Recording:
     return record_episode(
-        world, make_expert(world.task.name), seed, missed_grasps=share, options={"version": 2}
+        world,
+        make_expert(world.task.name),
+        seed,
+        missed_grasps=share,
+        options={"start_spread": 1.0},
     )
 
 

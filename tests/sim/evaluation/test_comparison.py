@@ -20,6 +20,7 @@ from stringline.sim.experiments.experiment_results import ExperimentResults
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.statistics.macro import MacroMean
 from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar, seeds_needed
+from stringline.sim.worlds.world_versions import VERSIONS
 
 REACH: Mapping[str, Any] = {
     "task": "reach",
@@ -219,10 +220,6 @@ def test_stages_are_beside_success(tmp_path: Path) -> None:
             r"robot_model is 'primitives' in .*a\.jsonl and 'menagerie' in .*b\.jsonl",
         ),
         (
-            {"task_version": 2},
-            r"task_version is 1 in .*a\.jsonl and 2 in .*b\.jsonl\.$",  # The first tells none.
-        ),
-        (
             {"task": "push"},
             (
                 r"a and b have no common task\. reach: b has no results\. "
@@ -247,7 +244,7 @@ def test_different_conditions_are_refused(
         Comparison.of(runs)
 
 
-@pytest.mark.parametrize("key", ["task_version", "physics", "mujoco", "torch", "stringline"])
+@pytest.mark.parametrize("key", VERSIONS)
 def test_results_of_different_versions_are_refused_in_one_line(tmp_path: Path, key: str) -> None:
     versions: dict[str, dict[str, Any]] = {name: {key: name.upper()} for name in ("a", "b")}
     a, b = (
@@ -259,7 +256,7 @@ def test_results_of_different_versions_are_refused_in_one_line(tmp_path: Path, k
 
 
 def test_results_of_earlier_code_are_noted(tmp_path: Path) -> None:
-    versions = {"task_version": 1, "physics": "0a", "torch": "2.0"}
+    versions = {"physics": "0a", "torch": "2.0"}
     a = run_of(write(tmp_path / "a.jsonl", A, **versions))
     b = run_of(write(tmp_path / "b.jsonl", B))
     (note,) = (note for note in Comparison.of([a, b]).notes if "version" in note)

@@ -85,8 +85,8 @@ def test_other_evaluations_are_refused(tmp_path: Path) -> None:
     file.add(result(1, True))
     with pytest.raises(OtherEvaluationError, match="execute_steps: 24 there, 12 here"):
         ResultsFile(tmp_path / "results.jsonl", {"task": "reach", "execute_steps": 12})
-    versions = {"task": "reach", "execute_steps": 24, "task_version": 2}
-    with pytest.raises(OtherEvaluationError, match="task_version: None there, 2 here") as error:
+    versions = {"task": "reach", "execute_steps": 24, "start_spread": 1.0}
+    with pytest.raises(OtherEvaluationError, match="start_spread: None there, 1.0 here") as error:
         ResultsFile(tmp_path / "results.jsonl", versions)
     assert "\n" not in str(error.value)
 

@@ -86,18 +86,18 @@ def test_errors_name_the_wrong_value(entry: Any, answer: str) -> None:
         parse(entry)
 
 
-def test_versions_are_added_to_entries_without_one() -> None:
+def test_rules_are_added_to_entries_without_one() -> None:
     suite = parse(
         {"task": "a", "options": {"dim_light": 1.0}},
         {"task": "b"},
-        {"task": "a", "options": {"version": 2}},
+        {"task": "a", "options": {"strict": False}},
     )
-    versions: dict[str, dict[str, int]] = {"a": {"version": 1}, "b": {}}
-    found = suite.with_versions(versions.__getitem__)
+    rules: dict[str, dict[str, bool]] = {"a": {"strict": True}, "b": {}}
+    found = suite.with_rules(rules.__getitem__)
     assert [entry.options for entry in found.entries] == [
-        {"version": 1, "dim_light": 1.0},
+        {"strict": True, "dim_light": 1.0},
         {},
-        {"version": 2},
+        {"strict": False},
     ]
     assert [entry.name for entry in found.entries] == [entry.name for entry in suite.entries]
 

@@ -68,11 +68,11 @@ def test_frame_rate_and_execution_are_those_of_the_record(tmp_path: Path) -> Non
     ]
 
 
-def test_the_version_of_the_task_is_that_of_the_training(tmp_path: Path) -> None:
-    """Recipes of earlier code have no version, which is 1; the usual version is not added."""
-    former: dict[str, object] = {"task": "kuka_pick", "options": {}}
-    risen = former | {"versions": {"task_version": 2}}
-    banana = {"task": "hand_over_banana", "versions": {"task_version": 2}}
+def test_the_rule_of_the_task_is_that_of_the_training(tmp_path: Path) -> None:
+    """The usual rule is not added."""
+    pick = {"task": "kuka_pick", "versions": {"start_spread": 1.0, "strict": False}}
+    home = {"task": "kuka_pick", "versions": {"start_spread": 0.0, "strict": False}}
+    banana = {"task": "hand_over_banana", "versions": {"start_spread": [0.0, 1.0], "strict": True}}
 
     def added(name: str, worlds: Sequence[Mapping[str, object]], *options: str) -> list[str]:
         tasks = {str(world["task"]): "" for world in worlds}
@@ -80,13 +80,17 @@ def test_the_version_of_the_task_is_that_of_the_training(tmp_path: Path) -> None
         line = [f"checkpoint={where}", *options]
         return with_trained_settings(line)[len(line) :]
 
-    assert added("a", [former]) == ["task=kuka_pick", "++task.options.version=1"]
-    assert added("b", [risen]) == ["task=kuka_pick"]
-    assert added("c", [former, risen]) == ["task=kuka_pick"]
-    assert added("d", [banana]) == ["task=hand_over_banana", "++task.options.version=2"]
-    assert added("e", [former], "+task.options.version=2") == ["task=kuka_pick"]
-    assert added("f", [former], "task=kuka_place") == []
-    assert added("g", [former], "suite=kuka_shifts") == []
+    assert added("a", [home]) == ["task=kuka_pick", "++task.options.start_spread=0.0"]
+    assert added("b", [pick]) == ["task=kuka_pick"]
+    assert added("c", [home, pick]) == ["task=kuka_pick"]
+    assert added("d", [banana]) == [
+        "task=hand_over_banana",
+        "++task.options.start_spread=[0.0, 1.0]",
+        "++task.options.strict=true",
+    ]
+    assert added("e", [home], "+task.options.start_spread=1.0") == ["task=kuka_pick"]
+    assert added("f", [home], "task=kuka_place") == []
+    assert added("g", [home], "suite=kuka_shifts") == []
 
 
 def test_cameras_and_rate_are_those_of_the_contract_on_request() -> None:

@@ -18,7 +18,7 @@ DRAWN = ("hand_over_banana",)
 
 def targets(env: TaskEnvironment, seed: int, *, varied: bool) -> list[Vector]:
     """Returns the first targets of an episode that always begins alike."""
-    env.begin(3, {"version": 2})
+    env.begin(3, {"start_spread": 1.0})
     expert = make_expert(env.task.name, varied=varied)
     expert.reset(env, np.random.default_rng(seed))
     found = []
@@ -46,7 +46,7 @@ def test_a_plain_hand_over_succeeds_from_a_start_with_less_in_reach(name: str, s
     """Without going home first, the banana is out of reach, and the pen stays in the gripper."""
     world = make_environment(name, cameras=(), time_limit_s=40.0)
     expert = make_expert(name, varied=False)
-    recording = record_episode(world, expert, seed, options={"version": 2})
+    recording = record_episode(world, expert, seed, options={"start_spread": 1.0})
     world.close()
     assert recording.success, recording.error
 

@@ -69,7 +69,7 @@ def grasps(env: TaskEnvironment, seed: int, displaced: tuple[float, float] = (0.
 
     All props are displaced from their start by up to metres, and turned by up to rad.
     """
-    env.begin(seed, {"version": max(env.task.versions()), "start_spread": 0.0})
+    env.begin(seed, {"start_spread": 0.0})
     rng = np.random.default_rng(seed)
     for prop in env.task.props.values():
         T = env.task.pose(env.physics, prop)

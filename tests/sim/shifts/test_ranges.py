@@ -74,7 +74,7 @@ def test_a_drawn_strength_acts_as_a_fixed_one(world: TaskEnvironment) -> None:
         ({"dim_light": {"oneof": [1.0]}}, r"no key of dim_light 'oneof'\. Did you mean 'one_of'"),
         ({"dim_lihgt": [0, 1]}, r"There is no task option 'dim_lihgt'\. Did you mean 'dim_light'"),
         ({"table_height": [-1, 0]}, r"table_height is -1 m; allowed: -0\.05 to 0\.08 m"),
-        ({"version": [1, 2]}, r"version of hand_over_banana is \[1, 2\]; allowed: 1, 2"),
+        ({"strict": [True, False]}, r"strict is \[True, False\]; allowed: true, false"),
     ],
 )
 def test_invalid_ranges_are_refused(

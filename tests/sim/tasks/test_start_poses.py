@@ -1,4 +1,4 @@
-"""In version 2 of a task the arms start anywhere in a stated range, and nothing else changes."""
+"""With `start_spread` the arms start anywhere in a stated range, and nothing else changes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_CELL, StartRange
 from stringline.sim.tasks.kuka_tasks import KukaPick
 from stringline.sim.tasks.task_registry import TASKS, make_task, task_class
 
-VARIED = {"version": 2}
+VARIED = {"start_spread": 1.0}
 
 
 @pytest.fixture(params=TASKS)
@@ -34,7 +34,7 @@ def tilt_deg(rotation: np.ndarray) -> float:
 def test_starts_are_in_the_range_and_free_and_objects_stay_where_they_were(
     world: TaskEnvironment,
 ) -> None:
-    """Version 1 starts at home; version 2 leaves every object of the seed where it was."""
+    """Varied starts leave every object of the seed where it was."""
     task, robot = world.embodiment, world.task
     chosen = robot.starts_within()
     assert chosen is not None
@@ -43,7 +43,7 @@ def test_starts_are_in_the_range_and_free_and_objects_stay_where_they_were(
     lowest, highest = robot.cell.table_heights
     starts = []
     for seed, height in enumerate((0.0, lowest, highest)):
-        world.begin(seed, {"version": 1, "table_height": height})
+        world.begin(seed, {"start_spread": 0.0, "table_height": height})
         np.testing.assert_array_equal(world.start, task.home)
         before = world.body_positions()
         world.begin(seed, {**VARIED, "table_height": height})
@@ -93,13 +93,13 @@ def test_the_start_is_that_of_the_seed() -> None:
 
 @pytest.mark.slow
 def test_a_spread_scales_the_distance_from_home() -> None:
-    """At 0 the arms start at home; the objects stay where they are, and the judge is that of 2."""
+    """At 0 the arms start at home; the objects stay where they are, and the criterion is strict."""
     world = TaskEnvironment(make_task("bowl_on_rack"), cameras=())
     task, home = world.task, world.embodiment.home
     whole = world.embodiment.forward_kinematics(home)
     away, starts = [], []
     for spread in (0.0, 0.25, 0.5, 1.0):
-        world.begin(3, {**VARIED, "start_spread": spread})
+        world.begin(3, {"strict": True, "start_spread": spread})
         starts.append(world.start)
         found = world.embodiment.forward_kinematics(world.start)
         away.append(max(float(np.linalg.norm((found[arm] - whole[arm])[:3, 3])) for arm in found))
@@ -112,41 +112,47 @@ def test_a_spread_scales_the_distance_from_home() -> None:
     assert np.allclose(away, np.array([0.0, 0.25, 0.5, 1.0]) * away[-1], atol=1e-3)
     spreads = set()
     for seed in range(4):
-        world.begin(seed, {**VARIED, "start_spread": [0.0, 1.0]})
+        world.begin(seed, {"start_spread": [0.0, 1.0]})
         spreads.add(task.drawn["start_spread"])
     world.close()
     assert len(spreads) == 4
 
 
-@pytest.mark.slow
-def test_a_spread_needs_a_version_with_varied_starts() -> None:
-    with pytest.raises(ValueError, match=r"start_spread is 0\.5, but version 1 of bowl_on_rack"):
-        make_task("bowl_on_rack").configure(start_spread=0.5)
-    with pytest.raises(ValueError, match=r"start_spread is 2; allowed: 0\.0 to 1\.0"):
-        make_task("kuka_pick").configure(start_spread=2)
-
-
-def test_versions() -> None:
+def test_rules() -> None:
     """The tasks of the KUKA vary the start by default, those of ALOHA on demand."""
     for name in TASKS:
         task = task_class(name)
-        third = name in ("kuka_place", "kuka_bimanual_place", "kuka_hand_over")
-        assert task.versions() == (1, 2, *([3] * third))
-        assert task.version_of({}) == (2 if name.startswith("kuka") else 1)
-    with pytest.raises(ValueError, match=r"version of kuka_pick is 3; allowed: 1, 2\.") as error:
-        KukaPick().configure(version=3)
+        assert task.rule_of({}) == {
+            "start_spread": 1.0 if name.startswith("kuka") else 0.0,
+            "strict": False,
+        }
+        one = name in ("kuka_pick", "kuka_bimanual_pick")
+        assert task.may_be_strict == (not one)
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"start_spread": 2}, r"start_spread is 2; allowed: 0\.0 to 1\.0"),
+        ({"strict": True}, r"strict is true, but kuka_pick has one criterion; allowed: false\."),
+        ({"strict": 1}, r"strict is 1; allowed: true, false\."),
+        ({"version": 2}, r"no task option 'version'"),
+    ],
+)
+def test_what_a_rule_cannot_be(options: dict[str, object], answer: str) -> None:
+    with pytest.raises(ValueError, match=answer) as error:
+        KukaPick().configure(**options)
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match=r"version of kuka_pick is True; allowed: 1, 2\."):
-        KukaPick().configure(version=True)
 
 
-def test_a_workcell_without_a_range_has_version_1_only() -> None:
+def test_a_workcell_without_a_range_starts_at_home() -> None:
     class Plain(KukaPick):
         cell = replace(KUKA_CELL, start_range=None)
-        default_version = 1
+        varied_starts = False
 
-    with pytest.raises(ValueError, match=r"version of kuka_pick is 2; allowed: 1\."):
-        Plain().configure(version=2)
+    Plain().configure(start_spread=0.0)
+    with pytest.raises(ValueError, match=r"workcell of kuka_pick has no range of start poses"):
+        Plain().configure(start_spread=[0.0, 0.5])
 
 
 def test_a_range_without_a_free_start_is_named() -> None:

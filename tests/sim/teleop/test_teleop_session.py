@@ -53,7 +53,7 @@ def test_steering_begins_where_the_arms_start(world: TaskEnvironment, tmp_path: 
     recorder = TakeRecorder(
         tmp_path / "store", RECIPE, world.contract, world.task.instruction, world.task.stages
     )
-    session = TeleopSession(world, recorder, {"version": 2}, seed=3)
+    session = TeleopSession(world, recorder, {"start_spread": 1.0}, seed=3)
     np.testing.assert_array_equal(session.steering.q, world.start)
     assert np.abs(world.start - world.embodiment.home).max() > 0.05
 
