@@ -165,6 +165,7 @@ from stringline.policies.remote.openpi import OpenpiPolicy as OpenpiPolicy
 from stringline.policies.remote.server import serve as serve
 from stringline.real_robot.driver_interface.driver import ArmDriver as ArmDriver
 from stringline.real_robot.driver_interface.driver import ArmState as ArmState
+from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation as LoopEvaluation
 from stringline.real_robot.robots.arm_backend import ArmBackend as ArmBackend
 from stringline.real_robot.safety.filter import SafetyFilter as SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits as SafetyLimits
@@ -187,11 +188,14 @@ from stringline.sim.robots.workcells import Workcell as Workcell
 from stringline.sim.rollout.cluster import LocalCluster as LocalCluster
 from stringline.sim.rollout.ray_cluster import RayCluster as RayCluster
 from stringline.sim.rollout.slurm_cluster import SlurmCluster as SlurmCluster
+from stringline.sim.statistics.intervals import Rate as Rate
 from stringline.sim.tasks.kuka_tasks import KukaPick as KukaPick
 from stringline.sim.tasks.kuka_tasks import KukaPlace as KukaPlace
 from stringline.sim.tasks.success import ContactState as ContactState
 from stringline.sim.tasks.tabletop import GoalTask as GoalTask
 from stringline.sim.tasks.tabletop import TabletopTask as TabletopTask
+from stringline.sim.train import train_policy as train_policy
+from stringline.sim.worlds.task_settings import TaskSettings as TaskSettings
 from stringline.sim.worlds.world_registry import open_world as open_world
 
 PUBLIC: dict[str, dict[str, tuple[str, ...]]]
