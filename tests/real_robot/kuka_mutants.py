@@ -74,6 +74,7 @@ LCM_GUARDS: dict[str, Guard] = {
     "commands that come back": (DrakeProgram, "heard", _always(value=True)),
     "commands that its controller lacks": (LcmArm, "lacks_commands", lambda *_: False),
     "commands that are still on their way": (Settling, "step", lambda *_: True),
+    "commands that arrive after silence": (DrakeProgram, "_wait_for_arrivals", lambda _: None),
     "clocks that are set": (StatusInbox, "skipped", _always(value=True)),
     "steps without a command": (DrakeProgram, "stands", False),
     "steps made meanwhile": (LcmDriver, "_awaiting", _pending),

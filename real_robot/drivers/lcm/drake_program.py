@@ -388,6 +388,8 @@ class DrakeProgram:
                 arm.enter()
             elif self._foreign or not self.ready:
                 arm.let_go()
+        if self._silent:
+            self._wait_for_arrivals()
         # Until its clock is synchronised, each message of the program counts as a step.
         if first or status.utime != last or status.utime == UNKNOWN_TIME:
             self._look_for_commands(status.utime - last)
@@ -425,12 +427,24 @@ class DrakeProgram:
             arm.let_go()
             arm.notice(Interlock.MISSED)
 
+    def _wait_for_arrivals(self) -> None:
+        """Sends nothing until the controllers' own commands have not changed for some steps.
+
+        After silence, as of a busy computer, the first status may be of a step before the program
+        took the last commands. One that begins at what it reports would let the arms jump back.
+        """
+        if self._answered_us is not None:
+            self._settling = self._quiet()
+
+    def _quiet(self) -> Settling:
+        return Settling(max(2, math.ceil(_QUIET_S / self._period_s)))
+
     def _settle(self, event: Interlock) -> None:
         """Sends nothing until all commands have arrived; `event`: if that happens too often."""
         for arm in self.arms:
             arm.let_go()
             arm.notice(Interlock.MISSED)
-        self._settling = Settling(max(2, math.ceil(_QUIET_S / self._period_s)))
+        self._settling = self._quiet()
         self._lost_at.append(self._utime)
         often = len(self._lost_at) == _MOST_LOST
         if often and self._utime - self._lost_at[0] < _LOST_WITHIN_US:

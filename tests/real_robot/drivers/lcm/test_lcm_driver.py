@@ -327,6 +327,43 @@ def test_a_command_too_late_for_the_next_step_is_not_sent_and_the_next_starts_fr
             assert arms.read(time.monotonic).stands.tolist() == [stands]
 
 
+def test_after_silence_nothing_is_sent_until_commands_on_the_way_have_arrived() -> None:
+    """The first status after silence may be of a step before the program took the last command.
+
+    A command that begins at what it reports would let the arm jump back.
+    """
+    arms, safety = (
+        driver(period_s=0.05),
+        SafetyFilter(IIWA14, SafetyLimits.of(IIWA14, cartesian_speed=None), 0.05),
+    )
+    program = arms._programs[0]
+    with Program() as running, opened(channels=frozenset({"IIWA_COMMAND"})) as listener:
+        arms.connect()
+        arms.arm()
+        running.be_silent()
+        program._arrivals = None  # This program tells its steps whenever the test wants them.
+        program._transit_s = 0.0
+        safety.start(arms.read(time.monotonic), 0)
+
+        def sent() -> list[tuple[float, ...]]:
+            """Returns the commands of a cycle that begins with a step of the program."""
+            running.tell()
+            state = arms.read(time.monotonic)
+            arms.write(safety.step(None, state, state.time))
+            found = [one for one in listener.receive() if one.source == program.link.own]
+            return [IIWA_COMMAND.decode(one.payload)["joint_position"] for one in found]
+
+        assert sent()
+        program.misses = 10
+        assert sent() == []
+        moved = (PLACE[0] + 0.004, *PLACE[1:])  # The last command has arrived.
+        running._rows["joint_position_commanded"] = moved
+        steps = [sent() for _ in range(6)]
+        assert steps[0] == []
+        (first,) = next(found for found in steps if found)
+        assert first == pytest.approx(moved)
+
+
 def test_ages_are_relative_to_the_fastest_message() -> None:
     clock = ArrivalClock()
     assert clock.age_s(0, 5.0) == math.inf
