@@ -46,7 +46,19 @@ LOW, HIGH, DISTRACTORS = (
 )
 VARIED, LOST = "experts_varied_starts.json", "experts_lost_grasps.json"
 PLAIN = "experts_plain.json"
-MISSING = "not measured yet"
+# Columns of the tables of a cell: their titles and files. A column without a measurement is left
+# out.
+COLUMNS_OF = {
+    "aloha": {"seeds 0 to 99": SEEN, "1000 to 1099": UNSEEN},
+    "kuka": {
+        "seeds 0 to 99": SEEN,
+        "low table": LOW,
+        "high table": HIGH,
+        "distractors": DISTRACTORS,
+    },
+}
+VARIED_COLUMNS = {"varied start": VARIED, "lost grasp": LOST, "plain": PLAIN}
+MISSING = "-"
 SIZE, COLUMNS = 240, 3
 FILES = {"aloha": "tasks.png", "kuka": "tasks_kuka.png"}
 LIMIT_S = 120.0
@@ -60,86 +72,67 @@ VIEWS = {
 INTRODUCTION = """\
 # Tasks
 
-The first twelve tasks are those of the ALOHA experiments of STRING (Schenck et al., 2025, table 5).
-Eight of them were never published. All tasks use object models that were made for Stringline, and
-the description of each task contains the sizes and ranges. In every task, both arms stand at the
-same table and four RGB-D cameras observe it (overhead, both wrists, table level). An action
-consists of 14 joint targets, 50 times per second.
+The first twelve tasks are those of the ALOHA experiments of STRING (Schenck et al., 2025, table 5),
+eight of which were never published. Object models were made for Stringline. Both arms stand at one
+table, which four RGB-D cameras observe (overhead, both wrists, table level); an action is 14 joint
+targets, 50 times per second.
 
-Success is a predicate of geometry, never of contact alone: the objects are inside their goal,
-released and at rest for half a second. All tasks have the option `table_height` (metres); the goal
-moves with the table.
-
-Two options choose the rule of a task. With `start_spread=1`, the default of the KUKA tasks, each
-arm starts at a random pose around home, reachable and at least 2 cm from everything else; the seed
-draws it, and objects stay where they are otherwise. With `start_spread=0`, the default of the ALOHA
-tasks, the arms start at home; numbers between scale the distances. `strict=true`, of all tasks that
-end with a release, counts no dropped objects and no hand-over through the air.
-The experts of the recesses and insertions (`fmb_1`, `fmb_2`, `single_insertion`,
-`double_insertion`) move from a varied start to home first.
-Results, stores and checkpoints contain both: [simulation](simulation.md#versions). With
-`lost_grasps=0.2`, the gripper opens once during a grasp in a fifth of the demonstrations, in spite
-of its command, and the expert grasps again. With `missed_grasps=0.4`, an arm is displaced by 1 to
-4.5 cm and rotated by up to 26 degrees in two fifths of the demonstrations while it approaches an
-object, and the expert backs off and approaches again. Both disturb the execution only: the recorded
-actions are the commands of the expert.
-The experts draw their grasps, the places where they meet or release, and their pace for each
-episode. With `varied=false` they act in one way at one pace: from a varied start they go home
-first, of the grasps in reach they take the one that turns the gripper least from home, and numbers
-are in the middle of their ranges. Of grasps that need the same turn they take the one in front
-(dishes), in the middle of the object (KUKA), or at the rear wall (mug), so neighbouring starts have
-neighbouring grasps. The choice changes only where the nearer arm or object changes, where the
-mug's handle points to the rear, and where the gripper would have to turn by more than a quarter.
-That of `hand_over_banana` still draws where the grippers meet, within 3 cm.
+Success is geometric, never contact alone: objects inside their goal, released, at rest for half a
+second. `table_height` (metres) moves the table with the goal. `start_spread` chooses the start of
+the arms (0: home, the default of ALOHA; 1, that of KUKA: a random reachable pose around it, at
+least 2 cm from everything else), and `strict=true` counts no drops
+([rules](simulation.md#versions)).
 
     stringline-collect task={example} output=runs/{example} episodes=50
     stringline-collect task={example} output=runs/varied +task.options.start_spread=1
     stringline-collect task={example} output=runs/plain +task.options.start_spread=1 varied=false
     stringline-demo task={example} minutes=30 output=runs/{example}_demo
 
-The experts read the true poses and run in closed loop. The tables contain their success rates with
-Wilson 95 % intervals, on the seeds 0 to 99 and on the seeds 1000 to 1099, which were not used for
-tuning. The rates show that the tasks are feasible, and measure the quality of demonstrations. The
-columns "varied start", "lost grasp" and "plain" are with `start_spread=1`, on ALOHA also with
-`strict=true`, on the seeds 0 to 19, the second with a lost grasp in every episode, the third with
-`varied=false`; all others start at home.
-`docs/write_tasks.py` lists the commands of the measurements and writes this page.
+| option of collections | effect |
+|---|---|
+| `varied=false` | the expert acts in one way at one pace: of the grasps in reach that which turns \
+the gripper least from home, numbers in the middle of their ranges; from a varied start it goes \
+home first, as experts of recesses and insertions always do. Otherwise grasps, meeting places and \
+pace are drawn |
+| `lost_grasps=0.2` | in a fifth of the episodes the gripper opens once during a grasp, and the \
+expert grasps again |
+| `missed_grasps=0.4` | in two fifths an arm is displaced by 1 to 4.5 cm and up to 26 degrees near \
+an object, and the expert approaches again |
+
+Both disturb the execution only: recorded actions are the commands of the expert.
+
+Experts read the true poses and run in closed loop. Their rates have Wilson 95 % intervals, on seeds
+0 to 99 from home and on 1000 to 1099, which were not used for tuning. "Varied start", "lost grasp"
+(in every episode) and "plain" (`varied=false`) are with `start_spread=1`, on ALOHA also with
+`strict=true`, on seeds 0 to 19; `-` and a missing column are not measured.
+`docs/write_tasks.py` lists the commands and writes this page.
 
 ![Every task at its start and at its end](tasks.png)
 
-| task | instruction | expert, seeds 0 to 99 | expert, seeds 1000 to 1099 | varied start | \
-lost grasp | plain | length |
-|---|---|---|---|---|---|---|---|
 """
 KUKA = """\
 ## The KUKA workcell
 
-The arms are one KUKA LBR iiwa 14, or two that face each other across a table. Each arm has a
-parallel gripper that opens 110 mm. The table can be up to 10 cm lower or higher. The RGB-D cameras
-are an overhead camera and one camera at each wrist. An action consists of 8 joint targets for each
-arm. Depth has the noise of a stereo camera unless `depth_noise` is 0 (`docs/shifts.md`). The object
-to pick or place has one of 24 forms, drawn for each episode. Policies are trained as for ALOHA.
-
-    stringline-collect task=kuka_pick output=runs/kuka_pick episodes=50
+One KUKA LBR iiwa 14, or two that face each other across a table, with grippers that open 110 mm, an
+overhead camera and one at each wrist. The table can be up to 10 cm lower or higher. An action is 8
+joint targets for each arm. Depth has the noise of a stereo camera unless `depth_noise` is 0
+([shifts](shifts.md)). The object to pick or place has one of 24 forms, drawn for each episode.
 
 ![Every task of the KUKA workcell at its start and at its end](tasks_kuka.png)
 
-| task | instruction | expert, seeds 0 to 99 | low table | high table | distractors | \
-varied start | lost grasp | plain | length |
-|---|---|---|---|---|---|---|---|---|---|
 """
 THIRD_PARTY_TEXT = """\
 ## Third-party environments
 
 Tasks of other projects run with the same commands. Their physics, initial states and success
-criteria are those of the projects: `docs/third-party.md`.
+criteria are [those of the projects](third-party.md).
 
 | task | instruction | stages | expert, seeds 0 to 99 |
 |---|---|---|---|
 {rows}
 | `aloha_sim_hand_over_banana`, ... | from DeepMind's aloha_sim | start, success | - |
 
-Your own tasks work without an entry in this table: `docs/my-robot.md`.
+Your own tasks: [my-robot.md](my-robot.md).
 """
 
 
@@ -161,17 +154,30 @@ def main() -> None:
 
 def page() -> str:
     """Returns the page."""
-    seen = measured(SEEN)
-    second = [measured(name) for name in (VARIED, LOST, PLAIN)]
-    shifted = [measured(name) for name in (LOW, HIGH, DISTRACTORS)]
-    rows = [row(name, seen, measured(UNSEEN), *second) for name in names("aloha")]
-    kuka = [row(name, seen, *shifted, *second) for name in names("kuka")]
-    parts = [
-        INTRODUCTION.format(example=names("aloha")[0]) + "\n".join(rows) + "\n",
-        *map(section, names("aloha")),
-    ]
-    parts += [KUKA + "\n".join(kuka) + "\n", *map(section, names("kuka")), third_party()]
+    parts = [INTRODUCTION.format(example=names("aloha")[0]) + table("aloha")]
+    parts += [*map(section, names("aloha")), KUKA + table("kuka")]
+    parts += [*map(section, names("kuka")), third_party()]
     return "\n".join(parts)
+
+
+def table(cell: str) -> str:
+    """Returns the table of the tasks of a cell, and the ranges in which their arms start."""
+    columns = {
+        title: found
+        for title, file in (COLUMNS_OF[cell] | VARIED_COLUMNS).items()
+        if (found := measured(file)).keys() & {*names(cell)}
+    }
+    titles = ["task", "instruction", *columns, "length"]
+    starts = dict.fromkeys(str(make_task(name).starts_within()) for name in names(cell))
+    lines = [
+        f"| {' | '.join(titles)} |",
+        "|---" * len(titles) + "|",
+        *(row(name, *columns.values()) for name in names(cell)),
+        "",
+        *(fill(f"Varied start of each arm, around home: {one}.", 100) for one in starts),
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def names(cell: str) -> list[str]:
@@ -186,23 +192,21 @@ def measured(file: str) -> dict[str, dict[str, object]]:
     return {entry["name"].removeprefix("experts/"): entry for entry in entries}
 
 
-def row(
-    name: str, seen: dict[str, dict[str, object]], *others: dict[str, dict[str, object]]
-) -> str:
+def row(name: str, *columns: dict[str, dict[str, object]]) -> str:
     """Returns a task's line in the table."""
     task = make_task(name)
-    lengths = next((found[name] for found in (seen, *others) if name in found), None)
+    lengths = next((found[name] for found in columns if name in found), None)
     length = (
         f"{lengths['seconds']:.1f} s ± {lengths['length_variation']:.0%}".replace("%", " %")
         if lengths
         else MISSING
     )
-    rates = " | ".join(rate(found.get(name)) for found in (seen, *others))
+    rates = " | ".join(rate(found.get(name)) for found in columns)
     return f"| [{name}](#{name}) | {task.instruction} | {rates} | {length} |"
 
 
 def rate(entry: dict[str, object] | None) -> str:
-    """Returns the successes of an entry, or that there is none."""
+    """Returns the successes of an entry, or `-` where there is none."""
     if entry is None:
         return MISSING
     counts = entry["rate"]
@@ -216,9 +220,7 @@ def section(name: str) -> str:
     text = (
         inspect.cleandoc(type(task).__doc__ or "").split("\n\nArgs:")[0].split("\n\nAttributes:")[0]
     )
-    start = f"Varied start of each arm, around home: {task.starts_within()}."
-    stages = f"Stages: {', '.join(task.stages)}."
-    return "\n".join([f"## {name}", "", text, "", fill(start, 100), "", stages, ""])
+    return "\n".join([f"## {name}", "", text, "", f"Stages: {', '.join(task.stages)}.", ""])
 
 
 def third_party() -> str:
