@@ -35,7 +35,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
             "finger_bits",
         ),
         "datasets.embodiments.transforms": ("Matrix", "pose", "rotation_about"),
-        "datasets.loading.windows": ("Windows",),
+        "datasets.loading.windows": ("Windows", "WindowSettings"),
         "datasets.store.episode": ("EpisodeAttributes",),
         "datasets.store.store": ("EpisodeStore",),
     },

@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.loading.keyposes import KeyposeSettings
-from stringline.datasets.loading.windows import Batch, Windows, training_names
-from stringline.datasets.loading.workspace_clouds import CloudMaker
+from stringline.datasets.loading.windows import (
+    DEFAULTS,
+    Batch,
+    Windows,
+    WindowSettings,
+    training_names,
+)
 from stringline.datasets.store.store import EpisodeStore
 
 # Placeholders of unknown geometry. The pose has no rotation, unlike any real one, so that
@@ -83,6 +87,7 @@ class MixedWindows:
     and the time of the image is that of the window. State keys that a store lacks are omitted.
 
     Attributes:
+        settings: What the windows contain.
         contract: See `mixed_contract`, restricted to the chosen slots.
         names: Names of the episodes of all stores, concatenated.
         tasks: Their tasks.
@@ -94,61 +99,48 @@ class MixedWindows:
         self,
         sources: Sequence[Source],
         stores: Sequence[EpisodeStore],
+        settings: WindowSettings = DEFAULTS,
         *,
-        chunk: int = 48,
-        cameras: Sequence[str] | None = None,
         names: Sequence[Sequence[str]] | None = None,
-        every_step: bool = False,
-        past: Sequence[int] = (),
-        past_images: bool = True,
-        gripper_commands: bool = False,
-        segments: bool = False,
-        hold_steps: int = 0,
-        events: KeyposeSettings | None = None,
-        clouds: CloudMaker | None = None,
+        **changes: Any,
     ) -> None:
-        """Reads all arrays except images; see `Windows` for the other arguments.
+        """Reads all arrays except images.
 
         Args:
             sources: Settings of each store, at least one.
             stores: The opened stores.
-            chunk: Number of actions in a window.
-            cameras: Names of the slots; by default all.
-            names: Names of the episodes of each store; by default all.
-            every_step: Whether a window begins at every step.
-            past: Offsets of the history in steps.
-            past_images: Whether the history contains images.
-            gripper_commands: Whether openings in actions are replaced by commands.
-            segments: Whether windows contain segments, of each slot that all stores have filled
-                with a camera with segments; see `segmented`.
-            hold_steps: See `Windows`.
-            events: See `Windows`.
-            clouds: See `Windows`; each store needs the cameras with the names of the slots.
+            settings: What the windows contain. Segments are those of each slot that all stores have
+                filled with a camera with segments; clouds need the cameras of the slots in each
+                store.
+            names: Names of the episodes of each store. If None, all.
+            changes: Fields of `WindowSettings` that replace those of `settings`.
+
+        Raises:
+            ValueError: There is no store, or see `Windows`.
+            TypeError: `WindowSettings` has no such field.
         """
         if not sources:
             raise ValueError("A mixture needs at least one store.")
+        settings = replace(settings, **changes)
         chosen = [None] * len(stores) if names is None else names
         contracts = [_contract(*each) for each in zip(stores, chosen, strict=True)]
         mixed = mixed_contract(sources, contracts)
-        slots = [camera.name for camera in mixed.cameras] if cameras is None else list(cameras)
+        every = [camera.name for camera in mixed.cameras]
+        slots = every if settings.cameras is None else list(settings.cameras)
+        self.settings = replace(settings, cameras=slots)
         self.contract = mixed.with_cameras(*(mixed.camera(slot) for slot in slots))
-        self.chunk = chunk
         # The slot of each camera, by store.
         self._cameras = [_filled(*each, slots) for each in zip(sources, contracts, strict=True)]
-        plain = partial(Windows, chunk=chunk, every_step=every_step, segments=segments)
-        observing = partial(plain, past=past, past_images=past_images)
-        acting = partial(observing, gripper_commands=gripper_commands, hold_steps=hold_steps)
-        windows = partial(acting, events=events, clouds=clouds)
         self._parts = [
-            windows(store, cameras=list(filled), names=episodes)
+            Windows(store, replace(settings, cameras=list(filled)), names=episodes)
             for store, filled, episodes in zip(stores, self._cameras, chosen, strict=True)
         ]
-        self._clouded = clouds is not None
         self._weights = np.array([source.weight for source in sources])
-        self.past = self._parts[0].past
-        self._seen_at: list[tuple[str, tuple[int, ...]]] = [("", ())]
-        if self.past and past_images:
-            self._seen_at.append(("past/", (len(self.past),)))
+        self._seen_at: list[tuple[str, tuple[int, ...]]] = []
+        if settings.clouds is None:
+            self._seen_at.append(("", ()))
+            if settings.past and settings.past_images:
+                self._seen_at.append(("past/", (len(settings.past),)))
         self._index_windows()
 
     def _index_windows(self) -> None:
@@ -223,7 +215,7 @@ class MixedWindows:
         }
         for camera in self.contract.cameras:
             batch[f"present/{camera.name}"] = np.full(len(chosen), camera.name in slot_of.values())
-            for prefix, times in () if self._clouded else self._seen_at:
+            for prefix, times in self._seen_at:
                 matrices = {f"{prefix}{kind}/{camera.name}" for kind in _UNKNOWN}
                 if not matrices <= set(batch):  # One of the two has no meaning alone.
                     batch = {key: value for key, value in batch.items() if key not in matrices}

@@ -11,6 +11,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -188,6 +190,56 @@ CLOUDS_HZ = 6.25
 """Largest number of point clouds per second of a recording that are training windows."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WindowSettings:
+    """What training windows contain, and at which steps they begin.
+
+    Attributes:
+        chunk: Number of actions in a window, at least 1.
+        cameras: Names of the cameras, in a mixture of the slots. If None, all.
+        every_step: Whether a window begins at every step, even without a new image.
+        past: Offsets of further observations before a window in steps, such as (20, 10); the
+            largest is first.
+        past_images: Whether the further observations contain images and geometry.
+        gripper_commands: Whether openings in actions are replaced by the commands that they follow,
+            0 (close) and 1 (open), for policies with open and close commands.
+        segments: Whether windows contain the segments of the images, of each camera for which every
+            episode has them.
+        hold_steps: Number of actions after the end of an episode that repeat the last one and
+            belong to the window: the robot holds its last target.
+        events: How keyposes are found. If None, windows contain no keyposes.
+        clouds: Makes the point clouds that windows contain instead of images. They are at most
+            `CLOUDS_HZ` per second, since neighbouring ones are alike. If None, windows contain
+            images.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+
+    chunk: int = 48
+    cameras: Sequence[str] | None = None
+    every_step: bool = False
+    past: Sequence[int] = ()
+    past_images: bool = True
+    gripper_commands: bool = False
+    segments: bool = False
+    hold_steps: int = 0
+    events: KeyposeSettings | None = None
+    clouds: CloudMaker | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunk < 1:
+            raise ValueError(f"chunk is {self.chunk}; allowed: 1 and above.")
+        WHOLE.check(hold_steps=self.hold_steps)
+        past = tuple(self.past)
+        if any(offset < 1 for offset in past) or len(set(past)) < len(past):
+            raise ValueError(f"past is {past}; allowed: different offsets, each 1 or above.")
+        object.__setattr__(self, "past", tuple(sorted(past, reverse=True)))
+
+
+DEFAULTS = WindowSettings()
+
+
 class Windows:
     """The training windows of a store.
 
@@ -198,13 +250,12 @@ class Windows:
     windows.
 
     Attributes:
+        settings: What the windows contain.
         contract: Common contract of the episodes, restricted to the chosen cameras.
-        chunk: Number of actions in a window.
         episode: (N,) index of the episode of each window in `names`.
         step: (N,) first step of each window in its episode.
         names: Names of the episodes.
         tasks: Their tasks.
-        past: Offsets of the history in steps, the largest first.
         segmented: Names of the cameras whose segments the windows contain.
         group: (N,) number of the keypose that follows each window, different for each episode;
             None: windows have no keyposes.
@@ -213,68 +264,40 @@ class Windows:
     def __init__(
         self,
         store: EpisodeStore,
+        settings: WindowSettings = DEFAULTS,
         *,
-        chunk: int = 48,
-        cameras: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
-        every_step: bool = False,
-        past: Sequence[int] = (),
-        past_images: bool = True,
-        gripper_commands: bool = False,
-        segments: bool = False,
-        hold_steps: int = 0,
-        events: KeyposeSettings | None = None,
-        clouds: CloudMaker | None = None,
         open_files: int = 4096,
+        **changes: Any,
     ) -> None:
         """Reads all arrays except images.
 
         Args:
             store: The data.
-            chunk: Number of actions in a window, at least 1.
-            cameras: Names of the cameras; by default all.
-            names: Names of the episodes; by default all.
-            every_step: Whether a window begins at every step, even without a new image.
-            past: Offsets of further observations before a window in steps, such as (20, 10).
-            past_images: Whether the further observations contain images and geometry.
-            gripper_commands: Whether openings in actions are replaced by the commands that they
-                follow, 0 (close) and 1 (open), for policies with open and close commands.
-            segments: Whether windows contain the segments of the images, of each camera for which
-                every episode has them.
-            hold_steps: Number of actions after the end of an episode that repeat the last one and
-                belong to the window: the robot holds its last target.
-            events: How keyposes are found, if windows contain those that follow them.
-            clouds: Makes the point clouds that windows contain instead of images. They are at most
-                `CLOUDS_HZ` per second, since neighbouring ones are alike.
+            settings: What the windows contain.
+            names: Names of the episodes. If None, all.
             open_files: Largest number of image arrays that stay mapped; the others are read.
+            changes: Fields of `WindowSettings` that replace those of `settings`, such as `chunk=48`
+                or `past=(20, 10)`.
 
         Raises:
             ValueError: There is no episode, a camera does not exist, episodes have different
                 contracts, a number is out of range, no episode is longer than the past, or an
                 episode has no keyposes although they are needed.
+            TypeError: `WindowSettings` has no such field.
         """
-        if chunk < 1:
-            raise ValueError(f"chunk is {chunk}; allowed: 1 and above.")
-        WHOLE.check(hold_steps=hold_steps)
-        self.past = tuple(sorted(past, reverse=True))
+        self.settings = settings = replace(settings, **changes)
         self._pin = store.pin()
         self.names = training_names(store, names)
         episodes = [store.episode(name, removed=True) for name in self.names]
-        self.contract = _common_contract(episodes, cameras)
-        _check_past(past, episodes, store)
-        self.chunk = chunk
-        self._hold_steps = hold_steps
-        self.segmented = _segmented(episodes, self.contract) if segments else ()
+        self.contract = _common_contract(episodes, settings.cameras)
+        _check_past(settings.past, episodes, store)
+        self.segmented = _segmented(episodes, self.contract) if settings.segments else ()
         self._maps = MmapCache(episodes, open_files)
         self.tasks = tuple(episode.attributes.task for episode in episodes)
-        starts = [window_starts(episode, self.contract.cameras, every_step) for episode in episodes]
+        events = settings.events
         keyposes_of = [episode_keyposes(each, events) for each in episodes] if events else []
-        if keyposes_of:  # A policy makes no prediction while a gripper acts.
-            both = zip(starts, keyposes_of, strict=True)
-            starts = [steps[~each.during(steps)] for steps, each in both]
-        if clouds is not None:
-            least = round(self.contract.control_hz / CLOUDS_HZ)
-            starts = [spaced(steps, least) for steps in starts]
+        starts = _starts(episodes, keyposes_of, self.contract, settings)
         self.step = np.concatenate(starts).astype(np.int64)
         self.episode = np.repeat(np.arange(len(episodes)), [len(steps) for steps in starts])
         self._small = small_arrays(episodes, starts, self.contract)
@@ -282,10 +305,11 @@ class Windows:
         self._frames = {
             camera.name: self._small.pop(f"frame/{camera.name}") for camera in self.contract.cameras
         }
-        self._index_actions(episodes, gripper_commands)
-        self._index_past(episodes, past_images)
+        self._index_actions(episodes)
+        self._index_past(episodes)
         self._index_events(keyposes_of, starts)
-        self._clouds = _clouds(clouds, episodes, starts, keyposes_of) if clouds else None
+        maker = settings.clouds
+        self._clouds = _clouds(maker, episodes, starts, keyposes_of) if maker else None
 
     def _index_events(self, keyposes: Sequence[Keyposes], starts: Sequence[Array]) -> None:
         """Reads the keypose after each window."""
@@ -297,19 +321,22 @@ class Windows:
         most = max(map(len, keyposes)) + 1
         self.group = self.episode * most + self._small["keypose/number"] + 1
 
-    def _index_past(self, episodes: Sequence[StoredEpisode], past_images: bool) -> None:
+    def _index_past(self, episodes: Sequence[StoredEpisode]) -> None:
         """Reads the small arrays of every step, if windows have a past."""
-        self._past_contract = self.contract if past_images else self.contract.with_cameras()
+        with_images = self.settings.past_images
+        self._past_contract = self.contract if with_images else self.contract.with_cameras()
+        if not self.settings.past:
+            return
         every = [np.arange(episode.steps) for episode in episodes]
-        self._every = small_arrays(episodes, every, self._past_contract) if self.past else {}
+        self._every = small_arrays(episodes, every, self._past_contract)
 
-    def _index_actions(self, episodes: Sequence[StoredEpisode], gripper_commands: bool) -> None:
+    def _index_actions(self, episodes: Sequence[StoredEpisode]) -> None:
         """Concatenates the actions.
 
         `_first` and `_last` are the rows of each window in them.
         """
         actions = [np.array(episode.arrays["action"]) for episode in episodes]
-        if gripper_commands:
+        if self.settings.gripper_commands:
             actions = [with_commands(each, self.contract) for each in actions]
         self._actions = np.concatenate(actions)
         lengths = np.array([episode.steps for episode in episodes])
@@ -356,15 +383,15 @@ class Windows:
             )
         else:
             batch |= self._clouded(chosen)
-        ahead = self._first[chosen, None] + np.arange(self.chunk)
+        ahead = self._first[chosen, None] + np.arange(self.settings.chunk)
         last = self._last[chosen, None]
         batch["action"] = self._actions[np.minimum(ahead, last)]
         if self._relative.any():  # A repeated difference would move the target on.
             batch["action"][(ahead > last)[..., None] & self._relative] = 0
-        batch["action_mask"] = ahead <= last + self._hold_steps
+        batch["action_mask"] = ahead <= last + self.settings.hold_steps
         batch["step"] = self.step[chosen]
         batch["episode"] = self.episode[chosen]
-        return batch | (self._history(chosen) if self.past else {})
+        return batch | (self._history(chosen) if self.settings.past else {})
 
     def _clouded(self, chosen: Array) -> Batch:
         """Returns the clouds of windows (B,): `cloud/points` (B, P, 3) m and others."""
@@ -386,7 +413,7 @@ class Windows:
 
     def _history(self, chosen: Array) -> Batch:
         """Returns the keys of the past."""
-        back = np.asarray(self.past)
+        back = np.asarray(self.settings.past)
         known = self.step[chosen, None] >= back
         rows = self._first[chosen, None] - np.minimum(back, self.step[chosen, None])
         flat = {key: array[rows.ravel()] for key, array in self._every.items()}
@@ -421,6 +448,24 @@ class Windows:
             for row, (number, frame) in enumerate(zip(episode.tolist(), chosen, strict=True)):
                 self._maps.copy_row(number, key, frame, images[row])
         return seen
+
+
+def _starts(
+    episodes: Sequence[StoredEpisode],
+    keyposes: Sequence[Keyposes],
+    contract: Contract,
+    settings: WindowSettings,
+) -> list[Array]:
+    """Returns the first steps of the windows of each episode, see `window_starts`."""
+    cameras = contract.cameras
+    starts = [window_starts(episode, cameras, settings.every_step) for episode in episodes]
+    if keyposes:  # A policy makes no prediction while a gripper acts.
+        both = zip(starts, keyposes, strict=True)
+        starts = [steps[~each.during(steps)] for steps, each in both]
+    if settings.clouds is not None:
+        least = round(contract.control_hz / CLOUDS_HZ)
+        starts = [spaced(steps, least) for steps in starts]
+    return starts
 
 
 def _clouds(
@@ -476,8 +521,6 @@ def _segmented(episodes: Sequence[StoredEpisode], contract: Contract) -> tuple[s
 def _check_past(
     past: Sequence[int], episodes: Sequence[StoredEpisode], store: EpisodeStore
 ) -> None:
-    if any(offset < 1 for offset in past) or len(set(past)) < len(past):
-        raise ValueError(f"past is {tuple(past)}; allowed: different offsets, each 1 or above.")
     longest = max(episode.steps for episode in episodes)
     if past and max(past) >= longest:
         raise ValueError(

@@ -7,10 +7,10 @@ arguments.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.contract.contract import Contract, Observation, check_observation
 from stringline.datasets.loading.statistics import KeyStatistics, Statistics
+from stringline.datasets.loading.windows import WindowSettings
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.policies.action_spaces.space import (
     ActionSpace,
@@ -263,11 +264,10 @@ class ChunkPolicy(LearnedPolicy):
         posture = () if self.posture is None else self.posture.keys
         return tuple(dict.fromkeys((*self.action_space.reads, *posture)))
 
-    def window_inputs(self) -> dict[str, Any]:
-        """Returns the arguments of `Windows` that decide what a window contains."""
-        return super().window_inputs() | {
-            "gripper_commands": self.action_space.reads_commands,
-        }
+    def window_settings(self) -> WindowSettings:
+        """Returns what the windows of its training contain."""
+        reads_commands = self.action_space.reads_commands
+        return replace(super().window_settings(), gripper_commands=reads_commands)
 
     @abstractmethod
     def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:

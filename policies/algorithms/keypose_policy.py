@@ -8,8 +8,8 @@ al., 2024, arXiv 2402.10885) and 3D FlowMatch Actor (Gkanatsios et al., 2025, ar
 keyposes that are denoised by attention over relative places.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from stringline.datasets.loading.keyposes import (
     episode_keyposes,
 )
 from stringline.datasets.loading.statistics import QUANTILES, Statistics
+from stringline.datasets.loading.windows import WindowSettings
 from stringline.datasets.loading.workspace_clouds import PREFIX as CLOUD
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.encoding import EncodingFactory
@@ -203,11 +204,11 @@ class KeyposePolicy(LearnedPolicy):
 
     roots: Tensor
 
-    def window_inputs(self) -> dict[str, Any]:
-        """Returns the arguments of `Windows` that decide what a window contains."""
+    def window_settings(self) -> WindowSettings:
+        """Returns what the windows of its training contain."""
         encoder = self.observation_encoder
         clouds = encoder.maker if isinstance(encoder, PointEncoder) else None
-        return super().window_inputs() | {"chunk": 1, "events": self.events, "clouds": clouds}
+        return replace(super().window_settings(), chunk=1, events=self.events, clouds=clouds)
 
     def counted_actions(self, batch: Batch) -> Tensor:
         """Returns the number of examples."""

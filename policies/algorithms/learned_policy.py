@@ -21,6 +21,7 @@ from stringline.datasets.contract.argument_checks import COUNT, unknown_name
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_of
 from stringline.datasets.loading.statistics import Statistics
+from stringline.datasets.loading.windows import WindowSettings
 from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix, Policy, PrefixSession
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import (
@@ -123,7 +124,7 @@ class LearnedPolicy(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
-        """Returns the loss of a batch of windows, as `Windows.batch` with `window_inputs`."""
+        """Returns the loss of a batch of windows, as `Windows.batch` with `window_settings`."""
 
     @abstractmethod
     def counted_actions(self, batch: Batch) -> Tensor:
@@ -139,15 +140,15 @@ class LearnedPolicy(nn.Module, ABC):
     def session(self, seed: int) -> "LearnedSession":
         """Starts an episode; see `stringline.Policy`."""
 
-    def window_inputs(self) -> dict[str, Any]:
-        """Returns the arguments of `Windows` that decide what a window contains."""
+    def window_settings(self) -> WindowSettings:
+        """Returns what the windows of its training contain."""
         history = self.history
-        return {
-            "chunk": self.chunk,
-            "cameras": [camera.name for camera in self.contract.cameras],
-            "past": () if history is None else history.steps(self.contract.control_hz),
-            "past_images": history is not None and history.images,
-        }
+        return WindowSettings(
+            chunk=self.chunk,
+            cameras=[camera.name for camera in self.contract.cameras],
+            past=() if history is None else history.steps(self.contract.control_hz),
+            past_images=history is not None and history.images,
+        )
 
     def observed(
         self, observation: Observation, past: PastObservations | None = None

@@ -6,7 +6,7 @@ Batches of windows are tensors.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -270,13 +270,14 @@ class TrainingData:
         if reasons := policy.contract.incompatibilities(self.contract):
             stores = ", ".join(str(source.path) for source in self._sources)
             raise ValueError(f"The data of {stores} do not fit the policy. {' '.join(reasons)}")
-        inputs = policy.window_inputs() | {
-            "segments": segments,
-            "hold_steps": round(hold_s * policy.contract.control_hz),
-        }
+        settings = replace(
+            policy.window_settings(),
+            segments=segments,
+            hold_steps=round(hold_s * policy.contract.control_hz),
+        )
         if not self._mixed:
-            return Windows(self._stores[0], names=names[0], **inputs)
-        return MixedWindows(self._sources, self._stores, names=names, **inputs)
+            return Windows(self._stores[0], settings, names=names[0])
+        return MixedWindows(self._sources, self._stores, settings, names=names)
 
     def check_chunk(self, policy: ChunkPolicy, hold_s: float = 0.0) -> None:
         """Checks that a chunk fits into the longest training episode, see `windows_for`.

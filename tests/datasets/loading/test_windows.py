@@ -222,7 +222,7 @@ def test_images_of_another_size_are_refused(
 def test_the_past_equals_the_naive_one(store: EpisodeStore, episodes: list[Arrays]) -> None:
     """Past keys repeat the first step before the beginning, where the mask is False."""
     windows, plain = Windows(store, chunk=3, past=(2, 11, 1)), Windows(store, chunk=3)
-    assert windows.past == (11, 2, 1)
+    assert windows.settings.past == (11, 2, 1)
     shuffled = np.random.default_rng(0).permutation(len(windows))
     batch, without = windows.batch(shuffled), plain.batch(shuffled)
     assert set(batch) - set(without) == {

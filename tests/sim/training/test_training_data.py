@@ -59,8 +59,8 @@ def test_windows_have_the_inputs_of_the_policy(
     policy = trained_on(data, "+action=relative_joints", "+instruction=task", *past)
     for names in (data.training, data.held_out):
         windows = data.windows_for(policy, names)
-        assert windows.past == (8, 4)
-        assert windows.chunk == policy.chunk
+        assert windows.settings.past == (8, 4)
+        assert windows.settings.chunk == policy.chunk
         batch = tensors(windows.batch(np.arange(len(windows))))
         assert set(batch) >= {f"past/{key}" for key in policy.observation_encoder.past_keys}
         assert ("past/rgb/overhead" in batch) == (images == "true")
