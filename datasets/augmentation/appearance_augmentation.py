@@ -6,17 +6,20 @@ image stand for other backgrounds and other surfaces of objects.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stringline.datasets.augmentation.augment import CameraBatch, Transform, check_range, uniform
-from stringline.datasets.contract.argument_checks import Range as Interval
+from stringline.datasets.augmentation.augment import CameraBatch, Transform, draw, uniform
+from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.contract.contract import FIRST_FOREGROUND_SEGMENT
+from stringline.datasets.contract.distributions import Distribution, Drawn, distribution
 
+SHARES = Range(least=0, most=1)
+FACTORS = Range(least=0, most=4)
 GREY = (0.299, 0.587, 0.114)  # ITU-R BT.601, as in JPEG and most implementations of colour jitter.
 _YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 
@@ -32,12 +35,12 @@ class LightAugmentation(Transform):
     def __init__(
         self,
         *,
-        brightness: Sequence[float] = (0.8, 1.2),
-        contrast: Sequence[float] = (0.8, 1.2),
-        saturation: Sequence[float] = (0.7, 1.3),
-        hue_deg: Sequence[float] = (-10.0, 10.0),
-        gain: Sequence[float] = (0.95, 1.05),
-        falloff: Sequence[float] = (0.0, 0.2),
+        brightness: Drawn = (0.8, 1.2),
+        contrast: Drawn = (0.8, 1.2),
+        saturation: Drawn = (0.7, 1.3),
+        hue_deg: Drawn = (-10.0, 10.0),
+        gain: Drawn = (0.95, 1.05),
+        falloff: Drawn = (0.0, 0.2),
     ) -> None:
         """Sets the ranges.
 
@@ -51,12 +54,12 @@ class LightAugmentation(Transform):
                 random direction.
         """
         super().__init__()
-        self.brightness = check_range("brightness", brightness, 0, 4)
-        self.contrast = check_range("contrast", contrast, 0, 4)
-        self.saturation = check_range("saturation", saturation, 0, 4)
-        self.hue_deg = check_range("hue_deg", hue_deg, -180, 180)
-        self.gain = check_range("gain", gain, 0, 4)
-        self.falloff = check_range("falloff", falloff, 0, 1)
+        self.brightness = distribution("brightness", brightness, FACTORS)
+        self.contrast = distribution("contrast", contrast, FACTORS)
+        self.saturation = distribution("saturation", saturation, FACTORS)
+        self.hue_deg = distribution("hue_deg", hue_deg, Range(least=-180, most=180))
+        self.gain = distribution("gain", gain, FACTORS)
+        self.falloff = distribution("falloff", falloff, SHARES)
 
     def forward(
         self, views: Mapping[str, CameraBatch], generator: torch.Generator
@@ -66,17 +69,17 @@ class LightAugmentation(Transform):
             return {}
         batch = len(next(iter(views.values())).rgb)
         colour = self._colour(batch, generator)
-        contrast = uniform(self.contrast, batch, generator)
-        angle = uniform((0, 2 * torch.pi), batch, generator)
-        strength = uniform(self.falloff, batch, generator)
+        contrast = draw(self.contrast, batch, generator)
+        angle = uniform(0, 2 * torch.pi, batch, generator)
+        strength = draw(self.falloff, batch, generator)
         slope = (
             strength[:, None] * torch.stack((angle.cos(), angle.sin()), dim=-1)
-            if self.falloff[1]
+            if self.falloff.highest
             else None
         )
         changed = {}
         for name, view in views.items():
-            gain = uniform(self.gain, 3 * batch, generator).reshape(batch, 3)
+            gain = draw(self.gain, 3 * batch, generator).reshape(batch, 3)
             changed[name] = replace(
                 view, rgb=relight(view.rgb, gain[:, :, None] * colour, contrast, slope)
             )
@@ -84,9 +87,9 @@ class LightAugmentation(Transform):
 
     def _colour(self, batch: int, generator: torch.Generator) -> Tensor:
         """Returns (B, 3, 3): brightness, saturation and hue as one matrix of colours."""
-        brightness = uniform(self.brightness, batch, generator)
-        saturation = uniform(self.saturation, batch, generator)
-        turn = torch.deg2rad(uniform(self.hue_deg, batch, generator))
+        brightness = draw(self.brightness, batch, generator)
+        saturation = draw(self.saturation, batch, generator)
+        turn = torch.deg2rad(draw(self.hue_deg, batch, generator))
         inner = torch.zeros(batch, 3, 3, device=generator.device)
         inner[:, 0, 0] = 1
         inner[:, 1, 1] = inner[:, 2, 2] = saturation * turn.cos()
@@ -129,7 +132,6 @@ def relight(
 
 
 SEGMENTS = 256
-SHARES = Interval(least=0, most=1)
 # Sides of the random grids that bend a pattern, and grain it.
 _WARP_CELLS = 5
 _GRAIN_CELLS = 48
@@ -151,10 +153,10 @@ class TextureOverlay(Transform):
         self,
         *,
         background: float = 0.5,
-        background_opacity: Sequence[float] = (0.7, 1.0),
+        background_opacity: Drawn = (0.7, 1.0),
         others: float = 0.3,
-        other_opacity: Sequence[float] = (0.1, 0.5),
-        length: Sequence[float] = (0.05, 0.6),
+        other_opacity: Drawn = (0.1, 0.5),
+        length: Drawn = (0.05, 0.6),
     ) -> None:
         """Sets the probabilities and ranges.
 
@@ -172,10 +174,10 @@ class TextureOverlay(Transform):
         super().__init__()
         SHARES.check(background=background, others=others)
         self.background = background
-        self.background_opacity = check_range("background_opacity", background_opacity, 0, 1)
+        self.background_opacity = distribution("background_opacity", background_opacity, SHARES)
         self.others = others
-        self.other_opacity = check_range("other_opacity", other_opacity, 0, 1)
-        self.length = check_range("length", length, 0.02, 10)
+        self.other_opacity = distribution("other_opacity", other_opacity, SHARES)
+        self.length = distribution("length", length, Range(least=0.02, most=10))
 
     def forward(
         self, views: Mapping[str, CameraBatch], generator: torch.Generator
@@ -199,18 +201,20 @@ class TextureOverlay(Transform):
         """
 
         def drawn(low: float, high: float) -> Tensor:
-            return uniform((low, high), batch * SEGMENTS, generator).reshape(batch, SEGMENTS)
+            return uniform(low, high, batch * SEGMENTS, generator).reshape(batch, SEGMENTS)
+
+        def each(setting: Distribution[float]) -> Tensor:
+            return draw(setting, batch * SEGMENTS, generator).reshape(batch, SEGMENTS)
 
         turn = drawn(0, math.pi)
-        shortest, longest = self.length
-        frequency = drawn(math.log(1 / longest), math.log(1 / shortest)).exp()
+        frequency = each(self.length.mapped(lambda length: math.log(1 / length))).exp()
         colours = torch.stack([drawn(0, 255) for _ in range(6)], dim=-1)
         opacity = torch.where(
-            drawn(0, 1) < self.others, drawn(*self.other_opacity), torch.zeros_like(turn)
+            drawn(0, 1) < self.others, each(self.other_opacity), torch.zeros_like(turn)
         )
         front = FIRST_FOREGROUND_SEGMENT
         replaced = drawn(0, 1)[:, :front] < self.background
-        opacity[:, :front] = drawn(*self.background_opacity)[:, :front] * replaced
+        opacity[:, :front] = each(self.background_opacity)[:, :front] * replaced
         pattern = (
             frequency * turn.cos(),
             frequency * turn.sin(),

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Camera
+from stringline.datasets.contract.distributions import Distribution
 
 Batch = Mapping[str, Tensor]
-Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -112,18 +112,17 @@ def _view(batch: Batch, camera: Camera) -> CameraBatch:
     return CameraBatch(rgb=batch[f"rgb/{camera.name}"], depth_unit_m=camera.depth_unit_m, **read)
 
 
-def uniform(low_high: Range, count: int, generator: torch.Generator) -> Tensor:
+def uniform(low: float, high: float, count: int, generator: torch.Generator) -> Tensor:
     """Draws uniform float32 numbers (count,) from a range."""
     drawn = torch.rand(count, generator=generator, device=generator.device)
-    return low_high[0] + (low_high[1] - low_high[0]) * drawn
+    return low + (high - low) * drawn
 
 
-def check_range(name: str, low_high: Sequence[float], lowest: float, highest: float) -> Range:
-    """Checks the range of a setting and returns it as a pair."""
-    pair = tuple(float(end) for end in low_high)
-    if len(pair) != 2 or not lowest <= pair[0] <= pair[1] <= highest:
-        raise ValueError(
-            f"{name} is {list(low_high)}; allowed: [low, high], increasing, within {lowest:g} and "
-            f"{highest:g}."
-        )
-    return pair[0], pair[1]
+def draw(setting: Distribution[float], count: int, generator: torch.Generator) -> Tensor:
+    """Draws float32 numbers (count,); a fixed value takes as many random numbers as a range."""
+    if setting.between:
+        low, high = setting.values
+        return uniform(low, high, count, generator)
+    values = torch.tensor(setting.values).to(generator.device, non_blocking=True)
+    place = uniform(0, len(values), count, generator).long()
+    return values[place.clamp(max=len(values) - 1)]

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stringline.datasets.augmentation.augment import CameraBatch, Transform, check_range, uniform
+from stringline.datasets.augmentation.augment import CameraBatch, Transform, draw, uniform
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, Range
+from stringline.datasets.contract.distributions import Drawn, distribution
 
 
 class CropAndResize(Transform):
@@ -30,10 +31,10 @@ class CropAndResize(Transform):
 
     moves_pixels = True
 
-    def __init__(self, scale: Sequence[float] = (0.8, 1.0)) -> None:
+    def __init__(self, scale: Drawn = (0.8, 1.0)) -> None:
         """Sets the range of `scale`, the side of the window as a share of the image, 0.05 to 4."""
         super().__init__()
-        self.scale = check_range("scale", scale, 0.05, 4.0)
+        self.scale = distribution("scale", scale, Range(least=0.05, most=4))
 
     def forward(
         self, views: Mapping[str, CameraBatch], generator: torch.Generator
@@ -43,9 +44,9 @@ class CropAndResize(Transform):
 
     def _camera(self, view: CameraBatch, generator: torch.Generator) -> CameraBatch:
         batch, height, width = view.rgb.shape[:3]
-        scale = uniform(self.scale, batch, generator)
+        scale = draw(self.scale, batch, generator)
         left, top = (
-            (1 - scale) * size * uniform((0, 1), batch, generator) for size in (width, height)
+            (1 - scale) * size * uniform(0, 1, batch, generator) for size in (width, height)
         )
         return crop(view, scale, left, top)
 
@@ -123,9 +124,9 @@ class ColourSensor(Transform):
     def __init__(
         self,
         *,
-        blur_px: Sequence[float] = (0.0, 0.8),
-        noise: Sequence[float] = (0.0, 0.03),
-        gamma: Sequence[float] = (0.75, 1.35),
+        blur_px: Drawn = (0.0, 0.8),
+        noise: Drawn = (0.0, 0.03),
+        gamma: Drawn = (0.75, 1.35),
     ) -> None:
         """Sets the ranges.
 
@@ -138,9 +139,9 @@ class ColourSensor(Transform):
             ValueError: A setting is out of range.
         """
         super().__init__()
-        self.blur_px = check_range("blur_px", blur_px, 0, 1)
-        self.noise = check_range("noise", noise, 0, 0.5)
-        self.gamma = check_range("gamma", gamma, 0.2, 5)
+        self.blur_px = distribution("blur_px", blur_px, Range(least=0, most=1))
+        self.noise = distribution("noise", noise, Range(least=0, most=0.5))
+        self.gamma = distribution("gamma", gamma, Range(least=0.2, most=5))
 
     def forward(
         self, views: Mapping[str, CameraBatch], generator: torch.Generator
@@ -153,18 +154,17 @@ class ColourSensor(Transform):
 
     def _photographed(self, images: Tensor, generator: torch.Generator) -> Tensor:
         batch = len(images)
-        deviation = uniform(self.blur_px, batch, generator)
-        noise = 255 * uniform(self.noise, batch, generator)
-        shortest, longest = (math.log(end) for end in self.gamma)
-        gamma = uniform((shortest, longest), batch, generator).exp()
+        deviation = draw(self.blur_px, batch, generator)
+        noise = 255 * draw(self.noise, batch, generator)
+        gamma = draw(self.gamma.mapped(math.log), batch, generator).exp()
         values = images.float()
-        if self.blur_px[1]:
+        if self.blur_px.highest:
             values = _blurred(values, deviation)
-        if self.noise[1]:
+        if self.noise.highest:
             drawn = torch.randn(values.shape, generator=generator, device=values.device)
             values = torch.addcmul(values, drawn, noise[:, None, None, None])
         levels = values.round_().clamp_(0, 255)
-        if self.gamma == (1.0, 1.0):
+        if set(self.gamma.values) == {1.0}:
             return levels.to(images.dtype)
         # A table of 256 values costs less than a power of each pixel.
         table = 255 * (torch.arange(256, device=gamma.device) / 255) ** gamma[:, None]
@@ -254,8 +254,8 @@ class StereoDepth(Transform):
         focal_px: float = 424.0,
         baseline_m: float = 0.05,
         subpixel: float = 0.08,
-        strength: Sequence[float] = (0.5, 1.5),
-        edge_loss: Sequence[float] = (0.0, 0.8),
+        strength: Drawn = (0.5, 1.5),
+        edge_loss: Drawn = (0.0, 0.8),
         edge_step: float = 0.05,
         grazing_deg: Sequence[float] = (75.0, 85.0),
     ) -> None:
@@ -278,10 +278,14 @@ class StereoDepth(Transform):
         POSITIVE.check(focal_px=focal_px, baseline_m=baseline_m, edge_step=edge_step)
         NOT_NEGATIVE.check(subpixel=subpixel)
         self.noise_per_m = subpixel / (focal_px * baseline_m)
-        self.strength = check_range("strength", strength, 0, 10)
-        self.edge_loss = check_range("edge_loss", edge_loss, 0, 1)
+        self.strength = distribution("strength", strength, Range(least=0, most=10))
+        self.edge_loss = distribution("edge_loss", edge_loss, Range(least=0, most=1))
         self.edge_step = edge_step
-        self.grazing_deg = check_range("grazing_deg", grazing_deg, 0, 90)
+        if len(grazing_deg) != 2 or not 0 <= grazing_deg[0] <= grazing_deg[1] <= 90:
+            raise ValueError(
+                f"grazing_deg is {list(grazing_deg)}; allowed: two ascending angles, 0 to 90."
+            )
+        self.grazing_deg = (float(grazing_deg[0]), float(grazing_deg[1]))
 
     def forward(
         self, views: Mapping[str, CameraBatch], generator: torch.Generator
@@ -294,8 +298,8 @@ class StereoDepth(Transform):
 
     def _camera(self, view: CameraBatch, depth: Tensor, generator: torch.Generator) -> CameraBatch:
         strength, loss = (
-            uniform(ends, len(depth), generator)[:, None, None]
-            for ends in (self.strength, self.edge_loss)
+            draw(setting, len(depth), generator)[:, None, None]
+            for setting in (self.strength, self.edge_loss)
         )
         z = depth.float() * view.depth_unit_m
         steps = _steps(z)

@@ -81,6 +81,7 @@ class Range:
         most: Closed upper bound.
         below: Open upper bound, in place of `most`.
         whole: Whether only whole numbers are allowed.
+        unit: Unit of the numbers, for messages.
     """
 
     least: float | None = None
@@ -88,6 +89,7 @@ class Range:
     most: float | None = None
     below: float | None = None
     whole: bool = False
+    unit: str = ""
 
     def __contains__(self, number: object) -> bool:
         """Returns whether a value is a number (not a bool) in the range."""
@@ -123,7 +125,7 @@ class Range:
         """Checks numbers, given by name; raises ValueError for a number outside of the range."""
         for name, number in numbers.items():
             if number not in self:
-                raise ValueError(f"{name} is {number!r}; allowed: {self}.")
+                raise ValueError(f"{name} is {number!r}; allowed: {f'{self} {self.unit}'.strip()}.")
 
 
 FINITE = Range()

@@ -1,4 +1,4 @@
-"""Drawings of the summary page: histograms as SVG, and thumbnails of images as data URLs."""
+"""Drawings of pages: histograms as SVG, and thumbnails of images as data URLs."""
 
 import base64
 import io
@@ -62,7 +62,8 @@ class Histogram:
             f"{self.unit}, mean {self.mean:.4g}"
         )
         return (
-            f'<svg role="img" viewBox="0 0 {_WIDTH} {_HEIGHT + 1}" preserveAspectRatio="none">'
+            f'<svg class="histogram" role="img" viewBox="0 0 {_WIDTH} {_HEIGHT + 1}" '
+            f'preserveAspectRatio="none">'
             f"<title>{escape(title)}</title>{bars}{line}</svg>"
         )
 

@@ -10,8 +10,22 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.editing.edit import duration_s
-from stringline.datasets.files.atomic import write_file
-from stringline.datasets.files.templates import template_environment
+from stringline.datasets.files.pages import (
+    Card,
+    Column,
+    Content,
+    Facts,
+    Figure,
+    Fold,
+    Grid,
+    Image,
+    Page,
+    Section,
+    Span,
+    Svg,
+    Table,
+    Text,
+)
 from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore, format_size
@@ -33,8 +47,15 @@ KINDS = {
     "gripper": "Clipped grippers",
     "timing": "Irregular frame and step times",
 }
+_WARNINGS_NOTE = (
+    "Warnings are hints, not errors. Stall: no measured motion for a second. Jump: a command "
+    "faster than any arm. Clipped gripper: an opening outside of 0 to 1, or constant at a limit "
+    "although the command differs. Frame times should be regular, and shortly before the steps "
+    "that refer to the frames."
+)
 _DEPTH_FRAMES = 8
 _LISTED = 200
+_SEQUENCES = 10
 _LARGE = 224
 
 
@@ -157,13 +178,142 @@ def summarise(store: EpisodeStore, *, sample_size: int = SAMPLE_SIZE) -> Summary
 
 def write_summary(path: Path, summary: Summary) -> None:
     """Writes the page atomically."""
-    environment = template_environment(Path(__file__).parent / "assets")
-    environment.filters["size"] = format_size
-    page = environment.get_template("summary.html.jinja").render(
-        summary=summary, kinds=KINDS, listed=_LISTED
+    minutes = sum(row.seconds for row in summary.tasks) / 60
+    headline: list[Content] = [
+        f"{summary.episodes} episodes, {minutes:.1f} minutes, {format_size(summary.bytes)}; "
+    ]
+    if summary.damaged:
+        damaged = Span(f"{len(summary.damaged)} damaged", "bad")
+        headline += [f"{len(summary.findings)} warnings, ", damaged, "."]
+    else:
+        headline.append(
+            f"{len(summary.findings)} warnings." if summary.findings else "no anomalies."
+        )
+    note = (
+        f"Created {summary.made:%Y-%m-%d %H:%M} UTC. Counts and durations refer to all episodes; "
+        f"distributions, images and warnings to {summary.sample_size} of them."
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, page.encode())
+    sections = [
+        Section("episodes", "Episodes", [_episodes_card(summary)]),
+        Section("warnings", "Warnings", _warnings(summary)),
+        Section("cameras", "Cameras", _cameras(summary)),
+        Section("strips", "First, middle and last image", _image_strips(summary)),
+        Section("keyposes", "Keyposes", _keyposes(summary)),
+        Section("actions", "Actions", [_dimensions(summary.action)]),
+        Section("state", "Measured joints", [_dimensions(summary.state)] if summary.state else []),
+    ]
+    top = [Text(headline, "headline"), Text(note, "quiet")]
+    Page(summary.title, top, sections).write(path)
+
+
+def _episodes_card(summary: Summary) -> Card:
+    counts = ("episodes", "successes", "failures", "not judged")
+    rows = [
+        (
+            row.task.replace("_", " "),
+            *(row.episodes, row.successes, row.failures, row.unjudged),
+            row.seconds / 60,
+        )
+        for row in summary.tasks
+    ]
+    columns = [
+        Column("task", kind="wrap"),
+        *(Column(name, kind="number") for name in counts),
+        Column("duration", "min", "number", ".1f"),
+    ]
+    contract = summary.contract
+    sources = ", ".join(f"{source} {count}" for source, count in summary.sources.items())
+    note = (
+        f"Sources of the actions: {sources}. Embodiment {contract.embodiment}, "
+        f"{contract.control_hz:g} actions per second, {len(contract.action)} dimensions."
+    )
+    durations = Grid([_dimension(summary.durations)], 24)
+    return Card([Table(columns, rows), Text(note, "quiet"), durations])
+
+
+def _warnings(summary: Summary) -> list[Content]:
+    blocks: list[Content] = [Text(sentence, "bad") for sentence in summary.damaged]
+    columns = [
+        Column("episode"),
+        Column("time", "s", "number", ".2f"),
+        Column("anomaly", kind="wrap"),
+    ]
+    for kind, found in summary.by_kind().items():
+        if not found:
+            blocks.append(Text(f"{KINDS[kind]}: none.", name=kind))
+            continue
+        rows = [(finding.episode, finding.time_s, finding.text) for finding in found[:_LISTED]]
+        content: list[Content] = [Table(columns, rows)]
+        if len(found) > _LISTED:
+            content.append(Text(f"The first {_LISTED} of {len(found)}.", "quiet"))
+        episodes = len({finding.episode for finding in found})
+        title = f"{KINDS[kind]}: {len(found)}, in {episodes} of {summary.sample_size} episodes"
+        blocks.append(Fold(title, Card(content), name=kind))
+    return [*blocks, Text(_WARNINGS_NOTE, "quiet")]
+
+
+def _cameras(summary: Summary) -> list[Content]:
+    figures = []
+    for camera in summary.cameras:
+        depth = "no depth"
+        if camera.coverage is not None:
+            mean, least = (f"{share * 100:.1f} %" for share in camera.coverage)
+            depth = f"{camera.depth} depth on {mean} of the pixels, in the worst episode {least}"
+        height, width = camera.size
+        images = [Image(camera.colour, f"{camera.name}, colour")]
+        if camera.depth_image:
+            images.append(Image(camera.depth_image, f"{camera.name}, depth"))
+        caption = f"{camera.name}: {height}x{width}, {camera.rate_hz:.3g} Hz, {depth}"
+        figures.append(Figure(images, caption))
+    note = "From the middle of an episode. Depth: near is light, far is dark, no return is red."
+    return [Grid(figures, 14), Text(note, "quiet")] if figures else []
+
+
+def _image_strips(summary: Summary) -> list[Content]:
+    figures = [Figure(Image(strip, name), Text(name, "quiet")) for name, strip in summary.strips]
+    return [Grid(figures, 19)] if figures else []
+
+
+def _keyposes(summary: Summary) -> list[Content]:
+    keyposes = summary.keyposes
+    blocks: list[Content] = []
+    if keyposes.sequences:
+        columns = [Column("events", kind="wrap"), Column("episodes", kind="number")]
+        table: list[Content] = [Table(columns, keyposes.sequences[:_SEQUENCES])]
+        if len(keyposes.sequences) > _SEQUENCES:
+            first = f"The first {_SEQUENCES} of {len(keyposes.sequences)} sequences."
+            table.append(Text(first, "quiet"))
+        legend = (
+            f"From above, x to the right and y up, arms {', '.join(summary.contract.arms)}: full "
+            f"circles close, empty ones open, squares are stops; lines are the straight parts "
+            f"before."
+        )
+        drawing = Card([Svg(keyposes.drawing), Text(legend, "quiet")])
+        blocks.append(Grid([Card(table), drawing], 22, stretched=True))
+    if keyposes.images:
+        figures = [
+            Figure(Image(image, caption), f"{number}: {caption}")
+            for number, (image, caption) in enumerate(keyposes.images, 1)
+        ]
+        blocks += [Text(f"Episode {keyposes.shown}:", "quiet"), Grid(figures, 14)]
+    if keyposes.without:
+        title = f"Episodes without keyposes: {len(keyposes.without)} of {summary.sample_size}"
+        blocks.append(Fold(title, Card(Facts(dict(keyposes.without[:_LISTED])))))
+    note = (
+        "Where grippers act; stringline-data keyposes counts those of all episodes with their "
+        "modes."
+    )
+    return [*blocks, Text(note, "quiet")]
+
+
+def _dimensions(found: Sequence[Histogram]) -> Card:
+    return Card(Grid([_dimension(histogram) for histogram in found], 12))
+
+
+def _dimension(histogram: Histogram) -> Figure:
+    numbers = f"{histogram.low:.3g} to {histogram.high:.3g}, mean {histogram.mean:.3g}"
+    caption = [Text(f"{histogram.name}, {histogram.unit}"), Text(numbers, "quiet")]
+    return Figure(Svg(histogram.svg()), caption)
 
 
 def _readable(store: EpisodeStore) -> tuple[list[StoredEpisode], list[str]]:

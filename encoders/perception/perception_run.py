@@ -21,8 +21,21 @@ from torch import Tensor, nn
 from stringline.datasets.cameras.resampling import Fit, checked_image_size
 from stringline.datasets.contract.argument_checks import POSITIVE, WHOLE
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.files.atomic import exclusive, standing, write_file
-from stringline.datasets.files.templates import template_environment
+from stringline.datasets.files.atomic import exclusive, standing
+from stringline.datasets.files.pages import (
+    Card,
+    Column,
+    Content,
+    Figure,
+    Grid,
+    Image,
+    Page,
+    Section,
+    Span,
+    Svg,
+    Table,
+    Text,
+)
 from stringline.datasets.images.labelled_image import LabelledClip
 from stringline.datasets.viewing.page_drawings import jpeg_url
 from stringline.encoders.perception.image_contract import (
@@ -177,32 +190,6 @@ class InitialNetwork(InitialParts):
 
 
 SHOWN = 48
-_ASSETS = Path(__file__).parent / "assets"
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One image of the page.
-
-    Attributes:
-        url: The image as a data URL; the frames of a clip side by side.
-        width: Columns, of all frames together.
-        height: Rows.
-        truth: In words.
-        prediction: In words.
-        comment: A sentence on what is wrong.
-        true_lines: Points of polylines, as SVG has them.
-        predicted_lines: The same.
-    """
-
-    url: str
-    width: int
-    height: int
-    truth: str
-    prediction: str
-    comment: str
-    true_lines: Sequence[str]
-    predicted_lines: Sequence[str]
 
 
 def write_page(
@@ -220,42 +207,51 @@ def write_page(
         intervals: Those of measures, by name.
     """
     drawings = found.drawings
-    chosen = [drawings[place] for place in drawn_places(len(drawings), SHOWN)]
-    text = (
-        template_environment(_ASSETS)
-        .get_template("predictions.html.jinja")
-        .render(
-            images=len(examples),
-            measures={name: f"{value:.4g}" for name, value in found.values.items()},
-            intervals={
-                name: f"{low:.4g} to {high:.4g}" for name, (low, high) in (intervals or {}).items()
-            },
-            columns=list(dict.fromkeys(name for row in found.subsets for name in row)),
-            subsets=[
-                {k: v if isinstance(v, str) else f"{v:.4g}" for k, v in row.items()}
-                for row in found.subsets
-            ],
-            pictures=[_picture(examples, drawing) for drawing in chosen],
-        )
+    shown = [drawings[place] for place in drawn_places(len(drawings), SHOWN)]
+    ranges = {name: f"{low:.4g} to {high:.4g}" for name, (low, high) in (intervals or {}).items()}
+    measures = [(name, value, ranges.get(name, "")) for name, value in found.values.items()]
+    heads = [
+        Column("measure"),
+        Column("value", kind="number", form=".4g"),
+        Column("interval", "95 %", "number"),
+    ]
+    names = list(dict.fromkeys(name for row in found.subsets for name in row))
+    columns = [Column(name, form=".4g") for name in names]
+    subsets = Table(columns, [[row.get(name, "") for name in names] for row in found.subsets])
+    legend: list[Content] = ["The truth is ", Span("green", "good"), ", the prediction "]
+    legend += [Span("blue", "accent"), "."]
+    sections = [
+        Section("measures", "Measures", [Card(Table(heads, measures))]),
+        Section("subsets", "By size, distance and visibility", [Card(subsets)] if names else []),
+        Section(
+            "images",
+            "Images",
+            [Text(legend), Grid([_picture(examples, drawing) for drawing in shown], 13)],
+        ),
+    ]
+    Page("Predictions", [Text(f"Held-out images: {len(examples)}.", "headline")], sections).write(
+        path
     )
-    write_file(path, text.encode())
 
 
-def _picture(examples: Examples, drawing: Drawing) -> Picture:
+def _picture(examples: Examples, drawing: Drawing) -> Figure:
+    """Returns an image with truth and prediction; the frames of a clip lie side by side."""
     labelled: Labelled = examples.images[examples.indices[drawing.example]]
     rgb = ImageArrays(examples.contract).observation(labelled)[f"rgb/{CAMERA}"]
     if isinstance(labelled, LabelledClip):
         rgb = np.concatenate(list(rgb), axis=1)
-    return Picture(
-        jpeg_url(rgb),
-        rgb.shape[1],
-        rgb.shape[0],
-        drawing.truth,
-        drawing.prediction,
-        drawing.comment,
-        [_points(line) for line in drawing.true_lines],
-        [_points(line) for line in drawing.predicted_lines],
+    lines = "".join(
+        f'<polyline stroke="var(--{colour})" points="{_points(line)}"/>'
+        for colour, found in (("good", drawing.true_lines), ("accent", drawing.predicted_lines))
+        for line in found
     )
+    over = Svg(f'<svg viewBox="0 0 {rgb.shape[1]} {rgb.shape[0]}">{lines}</svg>')
+    caption = [
+        Text(drawing.truth, "good"),
+        Text(drawing.prediction, "accent"),
+        Text(drawing.comment),
+    ]
+    return Figure(Image(jpeg_url(rgb), drawing.truth, over, pixelated=True), caption)
 
 
 def _points(line: Array) -> str:

@@ -4,10 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
-
 from stringline.datasets.embodiments.transforms import Matrix, inverse
-from stringline.datasets.files.atomic import write_file
+from stringline.datasets.files.pages import (
+    Card,
+    Code,
+    Column,
+    Content,
+    Facts,
+    Figure,
+    Grid,
+    Image,
+    Page,
+    Section,
+    Span,
+    Svg,
+    Table,
+    Text,
+)
 from stringline.datasets.pointclouds.camera_check import describe_motion
 from stringline.real_robot.calibration.calibration_settings import Method
 from stringline.real_robot.calibration.capture_set import CapturedImage, CaptureSet, expected_pixels
@@ -16,10 +29,8 @@ from stringline.real_robot.calibration.hand_eye import Fit, check_pose_variety, 
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera import CameraError, Identity
 
-_TEMPLATE = "summary.html.jinja"
-
-Bar = tuple[int, str, float]
-"""Number of a pose, its residual as text, and the residual as a share of the largest."""
+Residual = tuple[int, float]
+"""Number of a pose and its residual."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,8 @@ class CameraSummary:
     Attributes:
         good: Whether the result was written.
         problem: Why the result was not written.
+        residuals: Those of the poses.
+        unit: Their unit.
         legend: Explanation of the marks in the images.
     """
 
@@ -36,28 +49,55 @@ class CameraSummary:
     good: bool
     facts: Sequence[tuple[str, str]]
     problem: str
-    bars: Sequence[Bar]
     images: Sequence[CapturedImage]
+    residuals: Sequence[Residual] = ()
+    unit: str = ""
     legend: str = ""
-
-
-def bars_of(residuals: Sequence[tuple[int, float]], unit: str) -> list[Bar]:
-    """Returns a bar for each pose, from the numbers of poses with their residuals."""
-    largest = max((value for _, value in residuals), default=0.0) or 1.0
-    return [(number, f"{value:.2f} {unit}", value / largest) for number, value in residuals]
 
 
 def write_summary(
     path: Path, title: str, facts: Sequence[tuple[str, str]], cameras: Sequence[CameraSummary]
 ) -> None:
     """Writes the page; the images lie in the same folder."""
-    folder = Path(__file__).parent
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined
+    sections = [Section(camera.name, _title(camera), _contents(camera)) for camera in cameras]
+    Page(title, [Card(Facts(dict(facts)))], sections).write(path)
+
+
+def _title(camera: CameraSummary) -> list[Content]:
+    written = Span("written", "good") if camera.good else Span("not written", "bad")
+    return [f"{camera.name}: ", written]
+
+
+def _contents(camera: CameraSummary) -> list[Content]:
+    blocks: list[Content] = [Text(camera.problem, "bad")] if camera.problem else []
+    if camera.facts:
+        blocks.append(Card(Facts({name: Code(value) for name, value in camera.facts})))
+    if camera.residuals:
+        largest = max(value for _, value in camera.residuals) or 1.0
+        columns = [
+            Column("pose", kind="number"),
+            Column("residual", camera.unit, "number", ".2f"),
+            Column(""),
+        ]
+        rows = [(pose, value, _bar(value / largest)) for pose, value in camera.residuals]
+        blocks.append(Card(Table(columns, rows, dense=True)))
+    if camera.legend:
+        blocks.append(Text(camera.legend, "quiet"))
+    figures = [
+        Figure(
+            Image(image.file, f"{camera.name}, pose {image.pose}"),
+            Text(f"Pose {image.pose}: {image.description}", "good" if image.used else "bad"),
+        )
+        for image in camera.images
+    ]
+    return [*blocks, Grid(figures, 15)]
+
+
+def _bar(share: float) -> Svg:
+    return Svg(
+        '<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none">'
+        f'<rect width="{100 * share:.1f}" height="1" fill="var(--accent)"/></svg>'
     )
-    text = environment.get_template(_TEMPLATE).render(title=title, facts=facts, cameras=cameras)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, text.encode())
 
 
 WORST_SCALE = 0.02  # Largest error of the board's size, as a share.
@@ -80,12 +120,19 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class _Solution:
-    """A solved camera pose (4, 4) with its residuals, by field of `CalibratedCamera`."""
+    """A solved camera pose (4, 4).
+
+    Attributes:
+        residuals: By field of `CalibratedCamera`.
+        each: Of each pose.
+        unit: The unit of those.
+    """
 
     T_parent_camera: Matrix
     residuals: Mapping[str, float]
     facts: list[tuple[str, str]]
-    bars: list[Bar]
+    each: list[Residual]
+    unit: str
 
 
 def outcome_of(captures: CaptureSet, name: str, identity: Identity, date: str) -> Outcome:
@@ -100,7 +147,7 @@ def outcome_of(captures: CaptureSet, name: str, identity: Identity, date: str) -
             solution = _solve_clouds(captures, name, mount.T_parent_camera)
     except ValueError as error:
         problem = f"The camera {name!r}: {error}"
-        return Outcome(None, CameraSummary(name, False, (), problem, (), images))
+        return Outcome(None, CameraSummary(name, False, (), problem, images))
     T = solution.T_parent_camera
     camera = _entry(captures, name, identity, date, mount.parent, solution)
     problem = ""
@@ -114,7 +161,9 @@ def outcome_of(captures: CaptureSet, name: str, identity: Identity, date: str) -
         (f"pose in the frame of {mount.parent}", _text(T)),
     ]
     legend = _LEGEND if board else ""
-    summary = CameraSummary(name, not problem, facts, problem, solution.bars, images, legend)
+    summary = CameraSummary(
+        name, not problem, facts, problem, images, solution.each, solution.unit, legend
+    )
     return Outcome(None if problem else camera, summary)
 
 
@@ -136,7 +185,7 @@ def _entry(
         **solution.residuals,
         intrinsics=tuple(float(value) for value in (K[0, 0], K[1, 1], K[0, 2], K[1, 2])),
         method=captures.settings.method.value,
-        poses=len(solution.bars),
+        poses=len(solution.each),
         date=date,
     )
 
@@ -172,7 +221,7 @@ def _solve_board(captures: CaptureSet, name: str) -> _Solution:
         "residual_deg": fit.held_deg,
     }
     each = [(one.pose, float(value)) for one, value in zip(found, fit.each_px, strict=True)]
-    return _Solution(fit.T_parent_camera, residuals, facts, bars_of(each, "px"))
+    return _Solution(fit.T_parent_camera, residuals, facts, each, "px")
 
 
 def _check_fit(fit: Fit, square_mm: float) -> None:
@@ -203,8 +252,7 @@ def _solve_clouds(captures: CaptureSet, name: str, T_parent_camera: Matrix) -> _
         ),
     ]
     residuals = {"residual_mm": fit.std_mm, "residual_deg": fit.std_deg}
-    bars = bars_of(list(fit.each_mm.items()), "mm")
-    return _Solution(fit.T_parent_camera, residuals, facts, bars)
+    return _Solution(fit.T_parent_camera, residuals, facts, list(fit.each_mm.items()), "mm")
 
 
 def _text(T: Matrix) -> str:

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.contract.distributions import distribution
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.sim.collection.disturbances import SHARES, LostGrasp, MissedGrasp, Slip
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import Expert
-from stringline.sim.looks.looks import HELD_OUT_LOOKS, LOOKS, OPTION
+from stringline.sim.looks.looks import HELD_OUT_LOOKS, LOOKS, OPTION, PLAIN
 from stringline.sim.rollout.world_interface import HasDraws, World
-from stringline.sim.tasks.episode_options import ONE_OF
 
 CAMERA_KEYS = ("rgb/", "depth/", "segmentation/", "time/", "intrinsics/", "T_base_camera/")
 WorldT = TypeVar("WorldT", bound=World)
@@ -188,11 +188,9 @@ def check_looks_of_demonstrations(options: Mapping[str, Any]) -> None:
     """Checks that no episode has the looks that are held out for evaluations.
 
     Raises:
-        ValueError: One can have them.
+        ValueError: One can have them, or there are no such looks.
     """
-    looks = options.get(OPTION)
-    listed = looks.get(ONE_OF) if isinstance(looks, Mapping) else [looks]
-    if HELD_OUT_LOOKS in (listed or ()):
+    if HELD_OUT_LOOKS in distribution(OPTION, options.get(OPTION, PLAIN), LOOKS).values:
         allowed = ", ".join(name for name in LOOKS if name != HELD_OUT_LOOKS)
         raise ValueError(
             f"looks={HELD_OUT_LOOKS} is for evaluations; allowed in demonstrations: {allowed}."

@@ -19,7 +19,7 @@ from stringline.datasets.images.labelled_image import LabelledClip
 from stringline.sim.collection.demonstration import check_looks_of_demonstrations, record_episode
 from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.experts.expert_registry import Expert, make_expert
-from stringline.sim.looks.looks import OPTION, PLAIN, check_looks
+from stringline.sim.looks.looks import LOOKS, OPTION, PLAIN
 from stringline.sim.scenes.motion_clips import FRAMES
 from stringline.sim.scenes.scene_images import SIZES
 from stringline.sim.tasks.task_registry import TASKS, task_class
@@ -102,7 +102,9 @@ class StageSettings:
         WHOLE.check(seed=self.seed)
         FRAMES.check(clip_frames=self.clip_frames)
         POSITIVE.check(time_limit_s=self.time_limit_s)
-        check_looks_of_demonstrations({OPTION: check_looks(OPTION, self.looks)})
+        if self.looks not in LOOKS:
+            raise unknown_name(OPTION, str(self.looks), LOOKS)
+        check_looks_of_demonstrations({OPTION: self.looks})
 
 
 def _check_camera(task: str, camera: str) -> None:

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import combinations
 from operator import add
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
-from stringline.datasets.files.templates import template_environment
+from stringline.datasets.files.pages import Card, CellContent, Column, Section, Svg, Table, Text
+from stringline.datasets.files.pages import Row as TableRow
 from stringline.sim.evaluation.results import text_table
 from stringline.sim.evaluation.stored_evaluations import (
     StoredEvaluation,
@@ -263,21 +263,80 @@ class Comparison:
         rows = [(row[0], *row[2:]) for row in rows]
         return "\n".join([title, text_table(rows[0], rows[1:], words=(0, 8)), *self.notes])
 
-    def section(self, chart: str = "") -> str:
-        """Returns HTML without styles for a report, `<section id="comparison">`.
-
-        `chart` is an SVG, which is placed below the table.
-        """
-        environment = template_environment(Path(__file__).parent / "assets")
-        template = environment.get_template("comparison.html.jinja")
-        return template.render(
-            comparison=self,
-            chart=chart,
-            difference_text=difference_text,
-            points=points,
-            several=any(row.family > 1 for row in self.rows),
-            sequential=any(row.sequential for row in self.rows),
+    def section(self, chart: str = "") -> Section:
+        """Returns the section of a page; `chart` is an SVG, which is placed below the table."""
+        several = any(row.family > 1 for row in self.rows)
+        numbers = ("seeds", "first", "second", "only first", "only second")
+        columns = [
+            *(Column(name) for name in ("task", "first", "second")),
+            *(Column(name, kind="number") for name in numbers),
+            Column("difference", "points [95 %]", "number"),
+            Column("p", kind="number", form=".2g"),
+            *([Column("p, Holm", kind="number", form=".2g")] if several else []),
+            Column("verdict", kind="wrap"),
+        ]
+        table = Table(columns, [line for row in self.rows for line in _lines(row, several)])
+        notes = [_note(several, any(row.sequential for row in self.rows)), *self.notes]
+        return Section(
+            "comparison",
+            "Comparison",
+            [Card([table, Svg(chart)]), *(Text(note, "quiet") for note in notes)],
         )
+
+
+def _lines(row: Row, several: bool) -> list[TableRow]:
+    """Returns the lines of a page's table: the task, and below it the stages."""
+    lines = [
+        TableRow(
+            [
+                row.task.replace("_", " "),
+                row.first,
+                row.second,
+                row.pairs.count,
+                *(f"{rate * 100:.0f} %" for rate in row.rates),
+                row.pairs.only_first,
+                row.pairs.only_second,
+                difference_text(row),
+                row.p,
+                *([row.corrected if row.family > 1 else None] if several else []),
+                row.verdict,
+            ]
+        )
+    ]
+    for name, reached in row.stages.items():
+        cells: list[CellContent] = [
+            name.replace("_", " "),
+            *("", "", ""),
+            *(f"{rate.value * 100:.0f} %" for rate in (reached.first, reached.second)),
+            reached.only_first,
+            reached.only_second,
+            points(reached.difference, row.interval_of(reached)),
+            *("" for _ in range(2 + several)),
+        ]
+        lines.append(TableRow(cells, below=True))
+    return lines
+
+
+def _note(several: bool, sequential: bool) -> str:
+    """Returns how the table of a page is to be read."""
+    if sequential:
+        family = " (for all rows together, with Holm's correction)" * several
+        test = (
+            f"Seeds were collected in rounds until the sequential test decided, by bets on the "
+            f"seeds with different outcomes: however often it is examined, the probability to call "
+            f"one of two equally good policies better is at most 5 %{family}. The intervals hold "
+            f"at all numbers of seeds, too."
+        )
+    else:
+        family = ", corrected by Holm for the number of rows" * several
+        test = (
+            f"The difference is second less first, with Tango's interval for paired rates; p is "
+            f"that of McNemar's exact test{family}; the row of all tasks is the mean over tasks."
+        )
+    return (
+        f"Both policies were run on the same seeds. {test} Below each task are the stages: who "
+        f"reached them."
+    )
 
 
 HEAD = (

@@ -4,13 +4,25 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.files.templates import template_environment
+from stringline.datasets.files.pages import (
+    Card,
+    Code,
+    Column,
+    Content,
+    Fold,
+    Items,
+    Link,
+    Section,
+    Span,
+    Svg,
+    Table,
+    Text,
+)
 from stringline.sim.evaluation.comparison import ALL_TASKS, LEVEL
 from stringline.sim.evaluation.results import text_table
 from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, read_evaluation
@@ -322,27 +334,98 @@ def experiment_report(
         },
         rates={},
         clips=side_by_side([results.evaluations[cell] for cell in first.values()]),
-        comparison=_sections(plan, results, failures),
+        sections=_sections(plan, results, failures),
         commands=commands,
         kind="recipe",
     )
 
 
-def _sections(plan: ExperimentPlan, results: ExperimentResults, failures: Mapping[str, str]) -> str:
-    environment = template_environment(Path(__file__).parent / "assets")
-    return environment.get_template("experiment.html.jinja").render(
-        results=results,
-        failures=failures,
-        notes=_notes(results),
-        cells=[_cell(plan, cell, results, failures) for cell in plan.cells()],
-        several=any(row.family > 1 for row in results.differences),
-        percent=percent,
-        difference_text=difference_text,
-        **_charts(results),
+def _sections(
+    plan: ExperimentPlan, results: ExperimentResults, failures: Mapping[str, str]
+) -> list[Section]:
+    rates_chart, differences_chart, curves_chart = _charts(results)
+    curves: list[Content] = [
+        Card(Svg(curves_chart)),
+        Text("A colour is a recipe, a line a training.", "quiet"),
+    ]
+    return [
+        Section("recipes", "Success of the recipes", _recipes(results, failures, rates_chart)),
+        Section("comparison", "Differences", _compared(results, differences_chart)),
+        Section("curves", "Learning curves", curves if curves_chart else []),
+        Section("cells", "Trainings", [Card(_cells(plan, results, failures))]),
+    ]
+
+
+def _recipes(results: ExperimentResults, failures: Mapping[str, str], chart: str) -> list[Content]:
+    columns = [
+        Column("recipe"),
+        Column("task"),
+        *(Column(name, kind="number") for name in ("trainings", "mean success", "95 % interval")),
+        Column("each training", kind="wrap"),
+    ]
+    rows = [
+        (
+            row.recipe,
+            row.task.replace("_", " "),
+            len(row.trainings),
+            percent(row.mean),
+            f"{row.interval.low * 100:.0f} to {percent(row.interval.high)}"
+            if row.interval
+            else "-",
+            ", ".join(str(rate) for rate in row.trainings.values()),
+        )
+        for row in results.rows
+    ]
+    note = (
+        "The trainings are the unit of a recipe: the intervals hold for a new training and new "
+        "starts, and are wider than those of a single training, which the last column shows "
+        "(Wilson). Tasks count equally. A dot is the mean, a line its interval, a circle a "
+        "training."
     )
+    blocks: list[Content] = [Card([Table(columns, rows), Svg(chart)])]
+    blocks += [Text(text, "quiet") for text in (note, *_notes(results))]
+    if failures:
+        missing: list[list[Content]] = [
+            [Span(name, "bad"), f": {reason}"] for name, reason in failures.items()
+        ]
+        blocks += [Text("Trainings that are missing:"), Items(missing, "failures")]
+    return blocks
 
 
-def _charts(results: ExperimentResults) -> dict[str, str]:
+def _compared(results: ExperimentResults, chart: str) -> list[Content]:
+    if not results.differences:
+        return []
+    several = any(row.family > 1 for row in results.differences)
+    columns = [
+        Column("compared"),
+        Column("task"),
+        Column("difference", "points [95 %]", "number"),
+        Column("posterior", kind="number", form=".2g"),
+        *([Column("posterior, Holm", kind="number", form=".2g")] if several else []),
+        Column("verdict", kind="wrap"),
+    ]
+    rows = [
+        (
+            f"{row.second} less {row.first}",
+            row.task.replace("_", " "),
+            difference_text(row.estimate),
+            row.posterior,
+            *([row.corrected if row.family > 1 else None] if several else []),
+            row.verdict,
+        )
+        for row in results.differences
+    ]
+    note = (
+        "All recipes were evaluated on the same starts, which are paired. Their trainings are "
+        "independent, also with equal seeds."
+        + " The posterior probability is corrected by Holm for the number of rows."
+        * several
+    )
+    return [Card([Table(columns, rows), Svg(chart)]), Text(note, "quiet")]
+
+
+def _charts(results: ExperimentResults) -> tuple[str, str, str]:
+    """Returns the charts of rates, of differences and of learning curves; empty: there is none."""
     # matplotlib takes half a second, so it is not imported at the start of the command.
     from stringline.sim.report.charts import EstimateRow, curves_chart, estimates_chart
 
@@ -369,11 +452,7 @@ def _charts(results: ExperimentResults) -> dict[str, str]:
     for cell in results.evaluations:
         curve = learning_curve(cell.training / "checkpoint")
         curves.setdefault(cell.recipe, []).append(curve)
-    return {
-        "rates_chart": estimates_chart(rates, "recipes"),
-        "differences_chart": compared,
-        "curves_chart": curves_chart(curves),
-    }
+    return estimates_chart(rates, "recipes"), compared, curves_chart(curves)
 
 
 def _notes(results: ExperimentResults) -> list[str]:
@@ -387,22 +466,37 @@ def _notes(results: ExperimentResults) -> list[str]:
     ]
 
 
-def _cell(
-    plan: ExperimentPlan, cell: Cell, results: ExperimentResults, failures: Mapping[str, str]
-) -> dict[str, Any]:
-    """Returns the row of a cell in the table of trainings."""
-    stored = results.evaluations.get(cell)
-    rates = [
-        f"{sum(r.success for r in task.results.values())}/{len(task.results)} {task.name}"
-        for task in (stored.tasks if stored else ())
+def _cells(plan: ExperimentPlan, results: ExperimentResults, failures: Mapping[str, str]) -> Table:
+    """Returns the table of trainings."""
+    columns = [
+        Column("recipe"),
+        Column("seed"),
+        Column("outcome", kind="wrap"),
+        Column("report"),
+        Column("commands"),
     ]
-    report = cell.evaluation / "report.html"
-    return {
-        "recipe": cell.recipe,
-        "seed": cell.seed,
-        "outcome": ", ".join(rates) or f"failed: {failures.get(cell.name, 'no results')}",
-        "report": str(report.relative_to(plan.output)) if report.is_file() else "",
-        "commands": [
-            shlex.join(command) for command in (plan.train_command(cell), plan.eval_command(cell))
-        ],
-    }
+    rows = []
+    for cell in plan.cells():
+        stored = results.evaluations.get(cell)
+        rates = [
+            f"{sum(r.success for r in task.results.values())}/{len(task.results)} {task.name}"
+            for task in (stored.tasks if stored else ())
+        ]
+        report = cell.evaluation / "report.html"
+        commands = (plan.train_command(cell), plan.eval_command(cell))
+        rows.append(
+            (
+                cell.recipe,
+                cell.seed,
+                ", ".join(rates) or f"failed: {failures.get(cell.name, 'no results')}",
+                Link(str(report.relative_to(plan.output)), "episodes and videos")
+                if report.is_file()
+                else "",
+                Fold(
+                    "commands",
+                    Code("\n".join(shlex.join(command) for command in commands)),
+                    label=f"Commands of {cell.recipe}, training {cell.seed}",
+                ),
+            )
+        )
+    return Table(columns, rows, dense=True)

@@ -12,7 +12,6 @@ import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.mjcf_parts import DRAWN
 from stringline.sim.looks import look_slots as slots
 from stringline.sim.looks.families import HELD_OUT, SEEN, Choice, Family, Half, drawn, usual
@@ -35,17 +34,6 @@ SURFACES: dict[str, tuple[str, ...]] = {
 # Light of `textured`: ambient, of the camera, of the lamp and of two others, warm and cool.
 AMBIENT, HEAD, LAMP = 0.26, 0.16, 0.42
 FILLS = (((-0.6, 0.2, -0.8), (0.17, 0.15, 0.12)), ((0.5, -0.6, -0.6), (0.10, 0.12, 0.15)))
-
-
-def check_looks(name: str, value: object) -> str:
-    """Returns the checked looks of the option `name`.
-
-    Raises:
-        ValueError: There are no such looks; the message contains the nearest names.
-    """
-    if value not in LOOKS:
-        raise unknown_name(name, str(value), LOOKS)
-    return str(value)
 
 
 @dataclass(frozen=True)

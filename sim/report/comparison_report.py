@@ -94,7 +94,7 @@ def comparison_report(comparison: Comparison, paths: Mapping[str, str], command:
         episodes=episodes,
         videos={name: task.path.parent / "videos" for name, task in tasks.items()},
         clips=side_by_side(evaluations),
-        comparison=comparison.section(_chart(comparison.rows)),
+        sections=[comparison.section(_chart(comparison.rows))],
         commands=[command],
         kind="policy",
     )

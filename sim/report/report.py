@@ -16,11 +16,35 @@ from pathlib import Path
 
 from stringline.datasets.command.command_line import command_line
 from stringline.datasets.files.atomic import write_file
-from stringline.datasets.files.templates import template_environment
+from stringline.datasets.files.pages import (
+    SORTING,
+    Block,
+    Card,
+    Cell,
+    Choice,
+    Code,
+    Column,
+    Content,
+    Facts,
+    Figure,
+    Filter,
+    Fold,
+    Grid,
+    Heading,
+    Items,
+    Page,
+    Row,
+    Section,
+    Span,
+    Svg,
+    Table,
+    Text,
+    Video,
+)
 from stringline.sim.evaluation.results import EpisodeResult, Summary
 from stringline.sim.evaluation.trace import read_trace, trace_of_video
 from stringline.sim.report.charts import reached_text, timeline
-from stringline.sim.report.scene_cloud import SceneCloud
+from stringline.sim.report.scene_cloud import CLOUDS, SceneCloud
 from stringline.sim.rollout.video import poster
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings
@@ -118,7 +142,7 @@ class Report:
         probes: (step, metrics by name) of the probe.
         validations: (step, loss) on held-out episodes.
         successes: (step, success rate in simulation) during training.
-        comparison: HTML to embed, such as `Comparison.section()`.
+        sections: Further sections, such as `Comparison.section()`.
         commands: Commands that repeat the whole run, in order.
         notes: Sentences on the interpretation of the numbers.
         kind: Kind of the names of runs, such as `task`.
@@ -139,7 +163,7 @@ class Report:
     probes: Sequence[tuple[int, Mapping[str, float]]] = ()
     validations: Sequence[tuple[int, float]] = ()
     successes: Sequence[tuple[int, Rate]] = ()
-    comparison: str = ""
+    sections: Sequence[Section] = ()
     commands: Sequence[str] = ()
     notes: Sequence[str] = ()
     kind: str = "acted"
@@ -166,6 +190,30 @@ class _Shown:
     row: _Row
     video: tuple[str, str] = ("", "")
     film: tuple[str, str] | None = None
+
+    def figure(self) -> Figure:
+        """Returns the videos with their timeline, the cloud and the command of the episode."""
+        result = self.clip.result
+        name = f"Video of seed {result.seed}"
+        observed: Block = Video(*self.video, f"{name}, colour and depth")
+        videos = [observed]
+        if self.film:
+            camera = Fold("Images of the policy's camera", observed, "quiet")
+            videos = [Video(*self.film, name, wide=True), camera]
+        run = f"{_words(self.clip.run)}, " if self.clip.run else ""
+        outcome: list[Content] = [
+            Span("Failure", "bad"),
+            f" at stage {_words(result.stage_name)}; {run}seed {result.seed}",
+        ]
+        if result.success:
+            text = f" after {result.time_s:.1f} s; {run}seed {result.seed}"
+            outcome = [Span("Success", "good"), text]
+        caption: list[Content] = [Text(outcome)]
+        if self.row.reached:
+            caption.append(Text(f"Reached: {self.row.reached}"))
+        after: list[Content] = [Code(self.row.command)] if self.row.command else []
+        after += [self.clip.cloud] if self.clip.cloud else []
+        return Figure(videos, [*caption, Svg(self.row.large)], after, _marks(self.row))
 
 
 def choose_clips(
@@ -233,41 +281,285 @@ def duration(seconds: float) -> str:
 
 
 def _page(report: Report, rows: Sequence[_Row], shown: Sequence[_Shown]) -> bytes:
-    environment = template_environment(Path(__file__).parent / "assets")
-    environment.filters["duration"] = duration
     summaries = {name: Summary.of(results) for name, results in report.episodes.items() if results}
-    stages = {name: summary.reached for name, summary in summaries.items()}
-    page = environment.get_template("report.html.jinja").render(
-        report=report,
-        shown=shown,
-        rows=rows,
-        timelines=any(row.timeline for row in rows),
-        omitted=len(report.clips) - len(shown),
-        largest_mb=LARGEST_BYTES // 10**6,
-        outcomes={"success": "successes", "failure": "failures"},
-        stages=list(
-            dict.fromkeys(
-                row.result.stage_name for row in sorted(rows, key=lambda row: row.result.stage)
-            )
-        ),
-        summaries=summaries,
-        incomplete=[row for row in rows if row.result.error or row.result.unstable],
-        **_charts(report, stages),
+    total = sum(report.phases.values())
+    after = f", after {duration(total)}" if report.phases else ""
+    phases = {name: duration(seconds) for name, seconds in report.phases.items()}
+    run = [Card(Facts(report.facts))]
+    if phases:
+        run.append(Card(Facts(phases | {"total": duration(total)}, numbers=True)))
+    commands = [Card(Code("\n".join(report.commands)))] if report.commands else []
+    page = Page(
+        report.title,
+        [
+            Text(report.headline, "headline"),
+            Text(f"Finished {report.finished:%Y-%m-%d %H:%M} UTC{after}.", "quiet"),
+        ],
+        [
+            Section("success", "Success", _success(report, rows, summaries)),
+            *report.sections,
+            Section(
+                "episodes",
+                "Episodes" if rows else "Videos of the same starts",
+                [*_filter(report, rows), *_videos(report, shown), *_episodes(report, rows)],
+            ),
+            Section("training", "Training", _training(report)),
+            Section("run", "Run", [Grid(run, 22, stretched=True)]),
+            Section("again", "Repeat", commands),
+        ],
+        scripts=(SORTING, CLOUDS) if rows or shown else (),
     )
-    return page.encode()
+    return page.html().encode()
 
 
-def _charts(report: Report, stages: Mapping[str, Mapping[str, Rate]]) -> dict[str, str]:
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _measured(name: str, unit: str, *, sort: bool = False) -> Column:
+    return Column(name, unit, "number", ".1f", sort)
+
+
+def _success(
+    report: Report, rows: Sequence[_Row], summaries: Mapping[str, Summary]
+) -> list[Content]:
+    """Returns the rates of the runs and their stages, as a table and a chart, with notes."""
+    if not report.rates and not report.failures:
+        return []
+    note = "Intervals are Wilson's; widely overlapping intervals are no evidence of a difference."
+    if summaries:
+        note += (
+            " Time to success is the median of simulated times over successes. Acceleration is the "
+            "root mean square of the commanded joint accelerations; smaller is smoother. Limit "
+            "hits are the share of control periods whose command exceeds a limit of a joint. Times "
+            "per plan are the median and the 95th percentile of an episode, on the machine named "
+            "below."
+        )
     # matplotlib takes half a second, so it is not imported at the start of every command.
-    from stringline.sim.report.charts import rates_chart, training_chart
+    from stringline.sim.report.charts import rates_chart
 
-    rates = rates_chart(report.rates, stages) if report.rates else ""
-    losses = (
-        training_chart(report.losses, report.probes, report.validations, report.successes)
-        if report.losses
-        else ""
-    )
-    return {"rates_chart": rates, "training_chart": losses}
+    stages = {name: summary.reached for name, summary in summaries.items()}
+    chart = Svg(rates_chart(report.rates, stages) if report.rates else "")
+    blocks: list[Content] = [Card([_rates(report, summaries), chart])]
+    blocks += [Text(text, "quiet") for text in (note, *report.notes)]
+    incomplete = [
+        f"{_words(row.run)}, seed {row.result.seed}: "
+        + (row.result.error or f"the physics became unstable after {row.result.time_s:.1f} s.")
+        for row in rows
+        if row.result.error or row.result.unstable
+    ]
+    if incomplete:
+        title = "Incomplete or unstable episodes, which count as failed:"
+        blocks += [Text(title), Items(incomplete, "incomplete")]
+    return blocks
+
+
+def _rates(report: Report, summaries: Mapping[str, Summary]) -> Table:
+    """Returns the table of rates: runs, the stages of each, and runs that failed."""
+    columns = [
+        Column(report.kind),
+        *(
+            Column(name, kind="number")
+            for name in ("successes", "episodes", "rate", "95 % interval")
+        ),
+    ]
+    if summaries:
+        columns += [
+            _measured("time to success", "s"),
+            _measured("acceleration", "rad/s²"),
+            _measured("limit hits", "%"),
+            _measured("time per plan", "ms"),
+            _measured("95 %", "ms"),
+        ]
+    blank = [Cell("", span=len(columns) - 5)] if summaries else []
+    lines = []
+    for name, rate in report.rates.items():
+        found = summaries.get(name)
+        if found is None:
+            lines.append(Row([_words(name), *_rate_cells(rate), *blank]))
+            continue
+        measures = (
+            found.time_to_success_s,
+            found.acceleration,
+            _percent(found.limit_hits),
+            found.inference_ms,
+            found.inference_p95_ms,
+        )
+        lines.append(Row([_words(name), *_rate_cells(rate), *measures]))
+        lines += [
+            Row([f"reached {_words(stage)}", *_rate_cells(reached), *blank], below=True)
+            for stage, reached in found.reached.items()
+            if stage != "success"
+        ]
+    for name, reason in report.failures.items():
+        failure = Cell(f"could not be evaluated: {reason}", "bad", span=len(columns) - 1)
+        lines.append(Row([_words(name), failure]))
+    return Table(columns, lines)
+
+
+def _rate_cells(rate: Rate) -> list[Content | None]:
+    return [
+        rate.successes,
+        rate.trials,
+        f"{rate.value * 100:.0f} %" if rate.trials else None,
+        f"{rate.low * 100:.0f} to {rate.high * 100:.0f} %",
+    ]
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else share * 100
+
+
+def _marks(row: _Row) -> dict[str, str]:
+    """Returns the values by which the reader chooses episodes."""
+    outcome = "success" if row.result.success else "failure"
+    return {"outcome": outcome, "run": row.run, "stage": row.result.stage_name}
+
+
+def _filter(report: Report, rows: Sequence[_Row]) -> list[Content]:
+    if not rows:
+        return []
+    in_order = sorted(rows, key=lambda row: row.result.stage)
+    stages = {row.result.stage_name: _words(row.result.stage_name) for row in in_order}
+    choices = [
+        Choice("outcome", "Outcome", {"success": "successes", "failure": "failures"}),
+        Choice(
+            "run",
+            report.kind.capitalize(),
+            {name: _words(name) for name, results in report.episodes.items() if results},
+        ),
+        Choice("stage", "Furthest stage", stages),
+    ]
+    return [Filter("Filter of episodes", choices, "episodes")]
+
+
+def _videos(report: Report, shown: Sequence[_Shown]) -> list[Content]:
+    """Returns the figures of clips, side by side those of the same start, with notes."""
+    blocks: list[Content] = []
+    for start in dict.fromkeys(item.clip.start for item in shown):
+        figures = [item.figure() for item in shown if item.clip.start == start]
+        if start:
+            blocks += [Heading(_words(start)), Grid(figures, 15, stretched=True)]
+        else:
+            blocks.append(Grid(figures, 23))
+    if shown:
+        note = (
+            "Left: the camera's image. Right: its depth, from yellow (near) to violet (far); black "
+            "has no depth."
+        )
+        if any(item.film for item in shown):
+            note = (
+                f"The videos show the recorded motion, seen by a camera that the policy does not "
+                f"have; below each are the images of the policy's camera. {note}"
+            )
+        if any(item.row.large for item in shown):
+            note += (
+                " Below, over the time of the episode: a band for each stage, from its first "
+                "arrival; the commanded opening of each gripper; and the largest commanded speed "
+                "of any joint, scaled to its maximum."
+            )
+        blocks.append(Text(note, "quiet"))
+    if any(item.clip.cloud for item in shown):
+        note = (
+            "The points are pixels of the first observation of all cameras, placed by their depth; "
+            "drag to rotate, scroll to zoom. The larger squares are the patches of the policy. "
+            "Attention is traced back through all blocks from the token of an arm (attention "
+            "rollout, Abnar and Zuidema 2020): it shows possible sources of information, not their "
+            "use or their effect on the outcome."
+        )
+        blocks.append(Text(note, "quiet"))
+    if omitted := len(report.clips) - len(shown):
+        videos = "video was" if omitted == 1 else "videos were"
+        note = (
+            f"{omitted} more {videos} omitted, because a report has at most "
+            f"{LARGEST_BYTES // 10**6} MB."
+        )
+        blocks.append(Text(note, "quiet"))
+    return blocks
+
+
+def _episodes(report: Report, rows: Sequence[_Row]) -> list[Content]:
+    """Returns the table of all episodes with a note."""
+    if not rows:
+        return []
+    timelines = any(row.timeline for row in rows)
+    columns = [
+        *(Column(name, sort=True) for name in (report.kind, "seed", "outcome", "stage reached")),
+        _measured("time", "s", sort=True),
+        *([Column("stages, grippers")] if timelines else []),
+        Column("plans", kind="number", sort=True),
+        _measured("time per plan", "ms", sort=True),
+        _measured("95 %", "ms", sort=True),
+        _measured("acceleration", "rad/s²", sort=True),
+        _measured("limit hits", "%", sort=True),
+        *([Column("repeat")] if report.reruns else []),
+    ]
+    note = "Times are simulated."
+    if report.reruns:
+        note += (
+            " A command, run in the folder where this evaluation was started, repeats the episode "
+            "to the last action; only the times per plan differ."
+        )
+    table = Table(columns, [_line(report, row, timelines) for row in rows], dense=True)
+    return [Card(table), Text(note, "quiet")]
+
+
+def _line(report: Report, row: _Row, timelines: bool) -> Row:
+    """Returns the row of an episode in the table of all episodes."""
+    result = row.result
+    outcome = "success" if result.success else "failure"
+    if result.error or result.unstable:
+        outcome = "incomplete" if result.error else "unstable"
+    command: Content = ""
+    if row.command:
+        label = f"Command that repeats seed {result.seed}"
+        command = Fold("command", Code(row.command), label=label)
+    cells = [
+        _words(row.run),
+        result.seed,
+        Cell(outcome, "good" if result.success else "bad"),
+        Cell(_words(result.stage_name), value=result.stage),
+        result.time_s,
+        *([Svg(row.timeline)] if timelines else []),
+        result.plans,
+        result.inference_ms if result.plans else None,
+        result.inference_p95_ms,
+        result.acceleration if result.plans else None,
+        _percent(result.limit_hits),
+        *([command] if report.reruns else []),
+    ]
+    return Row(cells, _marks(row))
+
+
+def _training(report: Report) -> list[Content]:
+    """Returns the chart of the training with notes."""
+    if not report.losses:
+        return []
+    # matplotlib takes half a second, so it is not imported at the start of every command.
+    from stringline.sim.report.charts import training_chart
+
+    curves = (report.losses, report.probes, report.validations, report.successes)
+    blocks: list[Content] = [Card(Svg(training_chart(*curves)))]
+    if report.probes:
+        note = (
+            "Localisation is the share of the variance between held-out episodes that the first "
+            "planned chunk explains from the images alone: 1 at best, 0 for a guess without "
+            "images. A small loss without localisation proves little."
+        )
+        blocks.append(Text(note, "quiet"))
+    if report.validations:
+        note = (
+            "Validation is the loss of the averaged weights on held-out episodes, always with the "
+            "same noise."
+        )
+        blocks.append(Text(note, "quiet"))
+    if report.successes:
+        note = (
+            "Success during training is measured on other seeds than the reported results and "
+            "selects the best checkpoint. Bars are 95 % intervals."
+        )
+        blocks.append(Text(note, "quiet"))
+    return blocks
 
 
 def _row(report: Report, run: str, result: EpisodeResult) -> _Row:

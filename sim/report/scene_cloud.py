@@ -4,23 +4,28 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
+from stringline.datasets.files.pages import Block
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.probes.attention_map import AttentionMap, attention_map
 
+CLOUDS = Path(__file__).parent / "assets" / "clouds.js"
+"""The script that draws the clouds of a page."""
 _MOST_POINTS = 3000
 _FARTHEST_M = 2.0
 
 
 @dataclass(frozen=True)
-class SceneCloud:
-    """One observation in space.
+class SceneCloud(Block):
+    """One observation in space, a block that the script `CLOUDS` draws.
 
     Attributes:
         points: (N, 3) in the base frame, m, at most 3000 pixels with depth.
@@ -31,6 +36,19 @@ class SceneCloud:
     points: NDArray[np.float32]
     colours: NDArray[np.uint8]
     attention: AttentionMap
+
+    def __html__(self) -> str:
+        options = "".join(
+            f'<option value="{number}">attention of the {escape(arm)} arm</option>'
+            for number, arm in enumerate(self.attention.arms)
+        )
+        return (
+            f'<div class="cloud" hidden><script type="application/json">{self.to_json()}</script>'
+            f'<canvas tabindex="0" role="img" aria-label="First observation of the policy as '
+            f'points in space. Arrow keys rotate, plus and minus zoom."></canvas>'
+            f'<div class="quiet"><label>Show <select><option value="">colours</option>{options}'
+            f"</select></label> <output></output></div></div>"
+        )
 
     def to_json(self) -> str:
         """Returns the cloud as JSON without special characters of HTML.

@@ -117,22 +117,3 @@ class Shifts:
         for shift in self._active:
             T_base_camera = shift.reported(T_base_camera, camera)
         return T_base_camera
-
-
-def number(name: str, value: object, low: float, high: float, unit: str = "") -> float:
-    """Returns the checked value of a task option; name and unit are for messages.
-
-    Raises:
-        ValueError: The value is not a number, or out of range.
-    """
-    allowed = f"allowed: {low} to {high} {unit}".strip()
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ValueError(f"{name} is {value!r}; {allowed}.")
-    if not low <= value <= high:
-        raise ValueError(f"{name} is {f'{value} {unit}'.strip()}; {allowed}.")
-    return float(value)
-
-
-def strength(name: str, value: object) -> float:
-    """Returns the checked strength of a shift, 0 to 1; see `number`."""
-    return number(f"The strength of {name}", value, 0.0, 1.0)

@@ -12,6 +12,7 @@ import numpy as np
 from dm_control import composer, mjcf
 
 from stringline.datasets.contract.argument_checks import POSITIVE
+from stringline.datasets.contract.distributions import Distribution
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN, SCENERY
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
@@ -24,7 +25,6 @@ from stringline.sim.shifts.shift_catalogue import Shifts
 from stringline.sim.tasks.episode_options import (
     SPREAD,
     STRICT,
-    Drawable,
     EpisodeOptions,
     spread_of,
 )
@@ -73,7 +73,7 @@ class Workbench(composer.Arena):
         )
 
 
-NONE = Drawable((0.0,))
+NONE = Distribution((0.0,))
 START_STREAM = zlib.crc32(b"start pose")  # A random stream of its own moves no object.
 
 
@@ -197,7 +197,7 @@ class TabletopTask(composer.Task):
                 criterion.
         """
         spread = options.get(SPREAD, 1.0 if cls.varied_starts else 0.0)
-        if max(spread_of(spread).values) > 0 and cls.starts_within() is None:
+        if spread_of(spread).highest > 0 and cls.starts_within() is None:
             raise ValueError(
                 f"{SPREAD} is {spread!r}, but the workcell of {cls.name} has no range of start "
                 f"poses (`start_range`); allowed: 0."

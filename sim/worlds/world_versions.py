@@ -141,7 +141,7 @@ def world_versions(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if is_third_party(task):
         return packages
     rule = task_class(task).rule_of(options)
-    varied_starts = max(spread_of(rule[SPREAD]).values) > 0
+    varied_starts = spread_of(rule[SPREAD]).highest > 0
     return {**rule, "physics": physics_digest(task, varied_starts, rule[STRICT]), **packages}
 
 

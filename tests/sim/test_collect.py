@@ -247,7 +247,7 @@ def test_a_store_into_which_another_process_collects_is_refused(tmp_path: Path) 
     [
         (replace(SMALL, task="juggle"), 1, "There is no expert for the task 'juggle'"),
         (replace(SMALL, cameras=("overhead", "ceiling")), 1, "There is no camera 'ceiling'"),
-        (replace(SMALL, options={"table_height": 3.0}), 1, "table_height is 3.0 m"),
+        (replace(SMALL, options={"table_height": 3.0}), 1, "table_height is 3.0"),
         (replace(SMALL, time_limit_s=-1.0), 1, "time_limit_s is -1.0; allowed: above 0"),
         (replace(SMALL, control_hz=0.0), 1, "control_hz is 0.0; allowed: above 0"),
         (

@@ -21,7 +21,7 @@ def test_a_subset_without_an_interval_has_empty_cells(colours: ImageStore, tmp_p
     write_page(tmp_path / "page.html", examples, found)
     text = (tmp_path / "page.html").read_text()
     table = text.partition("By size, distance and visibility")[2].partition("</table>")[0]
-    rows = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in table.splitlines() if "<tr>" in row]
+    rows = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in table.splitlines() if "<tr" in row]
     assert rows == [
         ["subset", "mean_iou", "mean_iou_low", "mean_iou_high"],
         ["near", "0.5", "", ""],

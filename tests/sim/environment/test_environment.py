@@ -246,5 +246,5 @@ def test_unknown_arguments_are_refused(world: TaskEnvironment) -> None:
         ValueError, match="There is no task option 'table_hight'. Did you mean 'table_height'"
     ):
         world.reset(seed=0, options={"table_hight": 0.02})
-    with pytest.raises(ValueError, match=r"table_height is 0.5 m; allowed"):
+    with pytest.raises(ValueError, match=r"table_height is 0.5; allowed"):
         world.reset(seed=0, options={"table_height": 0.5})

@@ -203,7 +203,7 @@ def test_stages_are_beside_success(tmp_path: Path) -> None:
     assert row.stages == {"lifted": Pairs(2, 0, 6, 2)}
     assert "  lifted  20 % of 10  80 % of 10" in comparison.table()
     assert row.to_dict()["stages"]["lifted"]["only_second"] == 6
-    assert "&emsp;lifted" in comparison.section()
+    assert '<tr class="below"><td>lifted</td>' in comparison.section().__html__()
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_section_of_a_report(tmp_path: Path) -> None:
         read_evaluation(name, write(tmp_path / f"{name[:1]}.jsonl", outcomes))
         for name, outcomes in (("a<b>", A), ("b", B))
     ]
-    section = Comparison.of(runs).section()
+    section = Comparison.of(runs).section().__html__()
     assert section.startswith('<section id="comparison">')
     assert section.rstrip().endswith("</section>")
     assert "a&lt;b&gt;" in section

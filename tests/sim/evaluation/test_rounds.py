@@ -77,7 +77,7 @@ def test_a_decided_task_gets_no_more_seeds() -> None:
     assert push.corrected == pytest.approx(22 / 1024)  # Holm's correction for two tasks.
     assert push.to_dict()["test"] == "sequential"
     assert push.interval.low > 0 > reach.interval.low
-    assert "however often it is examined" in comparison.section()
+    assert "however often it is examined" in comparison.section().__html__()
 
 
 def test_a_task_goes_on_until_every_pair_is_decided() -> None:

@@ -15,6 +15,7 @@ import pytest
 from tests.sim.clouds import cloud
 
 import stringline.sim.report.report
+from stringline.datasets.files.pages import Section
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Trace, write_trace
 from stringline.sim.report.charts import rates_chart, training_chart
@@ -162,7 +163,7 @@ def test_the_page_has_all_contents(tmp_path: Path, videos: Path) -> None:
         "It worked & well.",
         "Finished 2030-01-02 03:04 UTC, after 1 min 04 s.",
         "expert 10 10 100 % 72 to 100 %",
-        "policy 3 6 50 % 19 to 81 % 5.2 7.5 12.5 % 41.5 48.2",
+        "policy 3 6 50 % 19 to 81 % 5.2 7.5 12.5 41.5 48.2",
         "reached placed 3 6 50 % 19 to 81 %",
         "no such task could not be evaluated: There is <none> & will be none.",
         "policy through the wire 0 0 - 0 to 100 %",
@@ -276,16 +277,15 @@ def test_lost_episodes_are_listed(tmp_path: Path) -> None:
 
 
 def test_embeds_a_comparison_and_a_cloud(tmp_path: Path, videos: Path) -> None:
-    """A comparison as it is; a cloud as JSON, in which no text ends the script."""
+    """A comparison as a section; a cloud as JSON, in which no text ends the script."""
     clip = replace(choose_clips(results(), videos)[0], cloud=cloud("</script><b>"))
-    report = Report(
-        "t", "h", {}, {}, clips=[clip], comparison='<section id="comparison">A & B</section>'
-    )
+    section = Section("comparison", "A & B", ["<i>"])
+    report = Report("t", "h", {}, {}, clips=[clip], sections=[section])
     write_report(tmp_path / "report.html", report)
     written = (tmp_path / "report.html").read_text()
     page = Page(written)
     assert page.open == []
-    assert '<section id="comparison">A & B</section>' in written
+    assert '<section id="comparison">\n<h2>A &amp; B</h2>\n&lt;i&gt;</section>' in written
     found = json.loads(written.split('type="application/json">')[1].split("</script>")[0])
     assert [arm["name"] for arm in found["arms"]] == ["</script><b>", "right"]
     assert "attention of the </script><b> arm" in page.text

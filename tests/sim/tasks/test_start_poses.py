@@ -133,7 +133,7 @@ def test_rules() -> None:
 @pytest.mark.parametrize(
     ("options", "answer"),
     [
-        ({"start_spread": 2}, r"start_spread is 2; allowed: 0\.0 to 1\.0"),
+        ({"start_spread": 2}, r"start_spread is 2; allowed: 0 to 1"),
         ({"strict": True}, r"strict is true, but kuka_pick has one criterion; allowed: false\."),
         ({"strict": 1}, r"strict is 1; allowed: true, false\."),
         ({"version": 2}, r"no task option 'version'"),
