@@ -22,7 +22,12 @@ from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.training.interfaces import Callbacks, Probe, Validate
+from stringline.encoders.training.interfaces import (
+    BackgroundEvaluation,
+    Callbacks,
+    Probe,
+    Validate,
+)
 from stringline.encoders.training.monitor import BEST, LATEST, History
 from stringline.encoders.training.settings import (
     END,
@@ -114,12 +119,10 @@ def train(plan: TrainingPlan) -> History:
     # Settings that cannot be run have failed before, so the directory is not created for them.
     check_run_directory(directory, record.deciding, changed_episodes)
     checkpoints = RunCheckpoints(directory, policy, plan.model, record.training, plan.trainer.steps)
-    evaluate = plan.settings.evaluate
     callbacks = replace(
         _callbacks(plan, policy),
         keep=checkpoints.keep,
-        # A stopped run may have begun some evaluations in other processes.
-        background=evaluate and evaluate.in_background(directory / LATEST, directory / BEST),
+        background=_background(plan),
         describe=batches.describe,
     )
     with exclusive(directory) if is_main_process() else nullcontext():
@@ -146,6 +149,13 @@ def _warn(plan: TrainingPlan, training: Mapping[str, Any]) -> None:
         record.warn(options)
     for change in plan.data.changes:
         logger.warning("%s The run keeps the episodes with which it began.", change)
+
+
+def _background(plan: TrainingPlan) -> BackgroundEvaluation | None:
+    """Returns the evaluations in other processes; a stopped run may have begun some."""
+    if plan.settings.evaluate is None:
+        return None
+    return plan.settings.evaluate.in_background(plan.directory / LATEST, plan.directory / BEST)
 
 
 def _callbacks(plan: TrainingPlan, policy: LearnedPolicy) -> Callbacks:
