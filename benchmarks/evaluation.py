@@ -39,7 +39,8 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.sim.environment.environment import TaskEnvironment, make_environment
-from stringline.sim.evaluation.runner import Evaluation, evaluation_seeds
+from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.evaluation.suites import evaluation_seeds
 from stringline.sim.rollout.cluster import Cluster, LocalCluster
 from stringline.sim.rollout.ray_cluster import RayCluster
 from stringline.sim.rollout.rollout import due_actions

@@ -20,7 +20,7 @@ from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
 )
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, RunSettings
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
-from stringline.sim.robots.robot_model import RobotModel
+from stringline.sim.robots.arm_appearance import RobotModel
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar
 from stringline.sim.tasks.task_registry import make_task

@@ -59,7 +59,7 @@ def main() -> None:
     from loop_comparison import LoopComparison, summary
 
     from stringline.datasets.files.atomic import exclusive, write_file
-    from stringline.sim.evaluation.runner import evaluation_seeds
+    from stringline.sim.evaluation.suites import evaluation_seeds
     from stringline.sim.report.report import package_versions, system_info
 
     given.output.mkdir(parents=True, exist_ok=True)

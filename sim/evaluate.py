@@ -20,11 +20,10 @@ from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import (
     CheckpointEvaluation,
     EvaluationSettings,
-    check_overrides,
 )
 from stringline.sim.evaluation.results import EpisodeResult, Summary, summaries_table
 from stringline.sim.evaluation.suite_run import SuiteStatistics, run_suite
-from stringline.sim.evaluation.suites import Suite, chosen_suite, with_suites
+from stringline.sim.evaluation.suites import Suite, check_overrides, chosen_suite, with_suites
 from stringline.sim.evaluation.trained_settings import (
     recorded_rule,
     task_override,
@@ -32,7 +31,7 @@ from stringline.sim.evaluation.trained_settings import (
 )
 from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.report import Report, write_report
-from stringline.sim.robots.robot_model import PRIMITIVES
+from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import is_third_party
 

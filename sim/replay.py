@@ -22,7 +22,7 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
-from stringline.sim.robots.robot_model import PRIMITIVES
+from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
 from stringline.sim.tasks.task_registry import is_user_task
 from stringline.sim.worlds.world_versions import RULE

@@ -2,14 +2,14 @@
 
 import logging
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -17,27 +17,29 @@ from torch import Tensor
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.configuration import command_recipe
-from stringline.datasets.contract.contract import Contract
 from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.training.interfaces import Callbacks, Probe, Validate
+from stringline.encoders.training.interfaces import (
+    BackgroundEvaluation,
+    Callbacks,
+    Probe,
+    Validate,
+)
 from stringline.encoders.training.monitor import BEST, LATEST, History
 from stringline.encoders.training.settings import (
     END,
     check_hardware,
     check_run_directory,
     is_main_process,
-    process_count,
 )
 from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer, ValidationLoss, augment_batches
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.keypose_policy import KeyposePolicy
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
-from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.execution.execution import Execution
 from stringline.policies.probes.probes import (
@@ -50,9 +52,7 @@ from stringline.policies.probes.probes import (
     Probes,
     first_grasp,
 )
-from stringline.sim.evaluation.checkpoint_evaluation import check_overrides
-from stringline.sim.evaluation.suites import suite_of_training, with_suites
-from stringline.sim.training.placed_tokens import choose_coordinates, report_placed_tokens
+from stringline.sim.evaluation.suites import check_overrides, suite_of_training, with_suites
 from stringline.sim.training.training_data import (
     HeldOutBatches,
     RunCheckpoints,
@@ -62,15 +62,16 @@ from stringline.sim.training.training_data import (
     tensors,
     training_batches,
 )
-from stringline.sim.training.training_evaluation import (
-    ProcessEvaluation,
-    TrainingEvaluation,
-    training_evaluation,
-)
+from stringline.sim.training.training_plan import TrainingPlan, decided, report_placed_tokens
 from stringline.sim.training.training_settings import Initialisation, TrainingSettings
+
+if TYPE_CHECKING:
+    from stringline.sim.training.training_evaluation import TrainingEvaluation
 
 logger = logging.getLogger(__name__)
 DEFAULTS = TrainingSettings()
+EVALUATION = "stringline.sim.training.training_evaluation:training_evaluation"
+"""It loads the simulation, so it is imported for the trainings that are evaluated."""
 
 
 def train_policy(
@@ -93,47 +94,41 @@ def train_policy(
         settings: Data, initial weights and evaluation.
     """
     data = TrainingData(demonstrations, settings.held_out, directory)
-    policy = _policy(model, data, trainer.seed, settings.initialisation)
-    if isinstance(policy, ChunkPolicy):
-        data.check_chunk(policy, settings.hold_s)
-    windows = data.windows_for(
-        policy, data.training, segments=settings.reads_segments, hold_s=settings.hold_s
-    )
-    record = _record(trainer, data, len(windows)) | settings.record()
+    return train(TrainingPlan(model, data, trainer, directory, settings))
+
+
+def train(plan: TrainingPlan) -> History:
+    """Trains by a plan; see `train_policy`."""
+    policy = plan.policy()
+    windows = plan.windows(policy)
+    record = plan.record(len(windows))
     if is_main_process():
-        _warn(TrainingRecord.of(str(directory), record), settings.evaluate, data.changes)
+        _warn(plan, record.training)
     logger.info(
         "%d windows of %d episodes; %.2f million parameters.",
         len(windows),
-        record["episodes"],
+        record.training["episodes"],
         sum(parameter.numel() for parameter in policy.parameters()) / 1e6,
     )
     if is_main_process():
         report_placed_tokens(policy, windows)
-        if settings.reads_segments:
+        if plan.settings.reads_segments:
             _report_segments(windows)
-    batches = training_batches(windows, trainer, settings)
+    batches = training_batches(windows, plan.trainer, plan.settings)
+    directory = plan.directory
     # Settings that cannot be run have failed before, so the directory is not created for them.
-    fingerprint = _fingerprint(model, data, trainer) | settings.fingerprint()
-    check_run_directory(directory, fingerprint, changed_episodes)
-    checkpoints = RunCheckpoints(directory, policy, model, record, trainer.steps)
+    check_run_directory(directory, record.deciding, changed_episodes)
+    checkpoints = RunCheckpoints(directory, policy, plan.model, record.training, plan.trainer.steps)
     callbacks = replace(
-        _callbacks(data, policy, trainer, settings),
+        _callbacks(plan, policy),
         keep=checkpoints.keep,
-        background=_background(directory, settings.evaluate),
+        background=_background(plan),
         describe=batches.describe,
     )
     with exclusive(directory) if is_main_process() else nullcontext():
-        return trainer.fit(
+        return plan.trainer.fit(
             policy, batches, directory, save_model=checkpoints.end, callbacks=callbacks
         )
-
-
-def _background(directory: Path, evaluation: TrainingEvaluation | None) -> ProcessEvaluation | None:
-    """Returns the evaluations in another process; a stopped run may have begun some."""
-    if evaluation is None:
-        return None
-    return ProcessEvaluation(evaluation, directory / LATEST, directory / BEST)
 
 
 def _report_segments(windows: Windows | MixedWindows) -> None:
@@ -147,65 +142,33 @@ def _report_segments(windows: Windows | MixedWindows) -> None:
         )
 
 
-def _warn(
-    record: TrainingRecord, evaluation: TrainingEvaluation | None, changes: Sequence[str]
-) -> None:
+def _warn(plan: TrainingPlan, training: Mapping[str, Any]) -> None:
     """Logs a warning for each edited store, and each task whose settings differ from the data."""
-    for options in evaluation.options() if evaluation else ():
+    record = TrainingRecord.of(str(plan.directory), training)
+    for options in plan.settings.evaluate.options() if plan.settings.evaluate else ():
         record.warn(options)
-    for change in changes:
+    for change in plan.data.changes:
         logger.warning("%s The run keeps the episodes with which it began.", change)
 
 
-def _policy(
-    model: Mapping[str, Any], data: TrainingData, seed: int, initialisation: Initialisation | None
-) -> LearnedPolicy:
-    """Returns the policy with its initial weights."""
-    statistics = data.statistics(model)
-    if initialisation:
-        statistics = initialisation.statistics(data.contract, statistics)
-    torch.manual_seed(seed)
-    policy = build_policy(model, data.contract, statistics)
-    if initialisation:
-        initialisation.load(policy)
-    keeps = initialisation is not None and initialisation.keep_ranges
-    if isinstance(policy, ChunkPolicy) and not keeps:
-        data.fit(policy)
-    return policy
+def _background(plan: TrainingPlan) -> BackgroundEvaluation | None:
+    """Returns the evaluations in other processes; a stopped run may have begun some."""
+    if plan.settings.evaluate is None:
+        return None
+    return plan.settings.evaluate.in_background(plan.directory / LATEST, plan.directory / BEST)
 
 
-def _fingerprint(model: Mapping[str, Any], data: TrainingData, trainer: Trainer) -> dict[str, Any]:
-    return {
-        "model": dict(model),
-        "trainer": trainer.fingerprint(),
-        "processes": process_count(),
-        **data.describe(),
-    }
-
-
-def _record(trainer: Trainer, data: TrainingData, windows: int) -> dict[str, Any]:
-    """Returns the description of the training in a checkpoint."""
-    record: dict[str, Any] = {
-        "episodes": sum(map(len, data.training)),
-        "windows": windows,
-        "steps": trainer.steps,
-        "batch_size": trainer.batch_size,
-        "seed": trainer.seed,
-        "tasks": data.tasks(),
-        "stores": data.digests(),
-    }
-    if texts := data.instructions():
-        record["instructions"] = texts
-    if data.worlds:
-        record |= {"robot_models": data.robot_models(), "worlds": data.worlds}
-    return record
-
-
-def _callbacks(
-    data: TrainingData, policy: LearnedPolicy, trainer: Trainer, settings: TrainingSettings
-) -> Callbacks:
+def _callbacks(plan: TrainingPlan, policy: LearnedPolicy) -> Callbacks:
+    """Returns augmentation, evaluation and logger; with held-out windows probe and validation."""
+    settings = plan.settings
     augment = settings.build_augmentation()
-    probe, validate = _held_out_callbacks(data, policy, settings, trainer.batch_size)
+    probe: Probe | None = None
+    validate: Validate | None = None
+    if (held_out := plan.held_out_windows(policy)) is not None:
+        probe = Probes(_probes(plan.data, policy, held_out))
+        if settings.validation_windows:
+            batches = HeldOutBatches(held_out, plan.trainer.batch_size, settings.validation_windows)
+            validate = ValidationLoss(batches, weigh=policy.counted_actions)
     return Callbacks(
         probe=probe,
         validate=validate,
@@ -214,20 +177,6 @@ def _callbacks(
         weigh=policy.counted_actions,
         logger=settings.log,
     )
-
-
-def _held_out_callbacks(
-    data: TrainingData, policy: LearnedPolicy, settings: TrainingSettings, batch_size: int
-) -> tuple[Probe | None, Validate | None]:
-    """Returns probe and validation, if there are enough held-out episodes."""
-    if not all(data.held_out):
-        return None, None
-    held_out = data.windows_for(policy, data.held_out, hold_s=settings.hold_s)
-    validate: Validate | None = None
-    if settings.validation_windows:
-        batches = HeldOutBatches(held_out, batch_size, settings.validation_windows)
-        validate = ValidationLoss(batches, weigh=policy.counted_actions)
-    return Probes(_probes(data, policy, held_out)), validate
 
 
 def _probes(
@@ -263,58 +212,65 @@ def main() -> None:
 
 
 def _train(config: DictConfig) -> None:
-    overrides = HydraConfig.get().overrides.task
-    check_overrides(overrides)
-    trainer: Trainer = build(_plain(config.trainer))
-    check_hardware(trainer)
-    dataset = _plain(config.dataset)
-    mixture = dataset.pop("stores", None)
-    store = EpisodeStore.open(str(dataset.pop("path"))) if mixture is None else sources_of(mixture)
-    begun = TrainingData(store, 0, Path(str(config.output)))
-    coordinates = choose_coordinates(config, begun, overrides)
-    _choose_posture(config, begun.contract, overrides)
-    settings = _plain(config)
-    output = Path(str(settings["output"]))
-    execution = Execution.of(settings["execution"])
-    chosen = TrainingSettings(
-        augmentation=settings["augmentation"],
-        validation_windows=settings["validation_windows"],
-        initialisation=Initialisation.of(settings, "keep_ranges"),
-        evaluate=training_evaluation(
-            output,
-            output / LATEST,
-            settings.get("task"),
-            settings["evaluation"],
-            robot_model=settings["robot"]["model"],
-            execution=execution,
-            suite=suite_of_training(settings, overrides),
-        ),
-        execution=RecordedExecution(execution, settings["evaluation"]["execute_steps"]),
-        recipe=_recipe(coordinates),
-        log=build(settings.get("logger")),
-        **dataset,
-    )
+    plan = _plan(config, HydraConfig.get().overrides.task)
     try:
         with process_group():
-            train_policy(settings["policy"], store, trainer, output, chosen)
+            train(plan)
     except Stopped as stopped:
         logger.info("%s", stopped)
         if stopped.number == signal.SIGTERM:
             raise SystemExit(stopped.exit_code) from None
         raise
-    _report_checkpoint(output)
+    logger.info("The checkpoint is in %s.", plan.directory / END)
+    if is_main_process():
+        places = {"checkpoint": plan.directory / END, "output": plan.directory / "evaluation"}
+        report_next("stringline-eval", {name: str(place) for name, place in places.items()})
 
 
-def _choose_posture(config: DictConfig, contract: Contract, overrides: Sequence[str]) -> None:
-    """Leaves the posture out if nothing measures the joints, unless the command line asks for it.
+def _plan(config: DictConfig, overrides: Sequence[str]) -> TrainingPlan:
+    """Reads the configuration, looks at the data, and decides what the command line leaves open."""
+    check_overrides(overrides)
+    trainer: Trainer = build(_plain(config.trainer))
+    check_hardware(trainer)
+    plain = _plain(config)
+    output = Path(str(plain["output"]))
+    dataset = plain["dataset"]
+    mixture = dataset.pop("stores", None)
+    path = dataset.pop("path", None)
+    execution = Execution.of(plain["execution"])
+    settings = TrainingSettings(
+        augmentation=plain["augmentation"],
+        validation_windows=plain["validation_windows"],
+        initialisation=Initialisation.of(plain, "keep_ranges"),
+        evaluate=_evaluation(plain, overrides, output, execution),
+        execution=RecordedExecution(execution, plain["evaluation"]["execute_steps"]),
+        recipe=command_recipe(),
+        log=build(plain.get("logger")),
+        **dataset,
+    )
+    demonstrations = EpisodeStore.open(str(path)) if mixture is None else sources_of(mixture)
+    data = TrainingData(demonstrations, settings.held_out, output)
+    config, decisions = decided(config, data, overrides)
+    return TrainingPlan(_plain(config.policy), data, trainer, output, settings, decisions)
 
-    The log says so. The configuration is changed in place.
-    """
-    asked = any(override.lstrip("+").startswith("policy.posture") for override in overrides)
-    if asked or contract.joints or config.policy.get("posture") is None:
-        return
-    config.policy.posture = None
-    logger.info("The data have no measured joints, so policy.posture=null was chosen.")
+
+def _evaluation(
+    plain: Mapping[str, Any], overrides: Sequence[str], output: Path, execution: Execution
+) -> "TrainingEvaluation | None":
+    """Reads the evaluation; None without a task, and then the simulation is not loaded."""
+    suite = suite_of_training(plain, overrides)
+    if suite is None and plain.get("task") is None:
+        return None
+    read: Callable[..., TrainingEvaluation] = resolve_name(EVALUATION)
+    return read(
+        output,
+        output / LATEST,
+        plain.get("task"),
+        plain["evaluation"],
+        robot_model=plain["robot"]["model"],
+        execution=execution,
+        suite=suite,
+    )
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
@@ -322,20 +278,3 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
-
-
-def _recipe(coordinates: str | None) -> dict[str, Any]:
-    """Returns the recipe of the command, with the coordinates that the data chose."""
-    recipe = command_recipe()
-    if coordinates is not None:
-        recipe["choices"]["coordinates"] = coordinates
-    return recipe
-
-
-def _report_checkpoint(output: Path) -> None:
-    logger.info("The checkpoint is in %s.", output / END)
-    if is_main_process():
-        report_next(
-            "stringline-eval",
-            {"checkpoint": str(output / END), "output": str(output / "evaluation")},
-        )

@@ -21,11 +21,7 @@ from stringline.encoders.training.checkpoint import (
     load_weights,
     save_checkpoint,
 )
-
-CONTRACT = "image_contract"
-
-ENCODER = "image_encoder"
-"""The part of a network that a policy can take over."""
+from stringline.encoders.training.partial_loading import IMAGE_CONTRACT
 
 TEXT = "text"
 """The text tower of a network, and the folder of its files in a checkpoint."""
@@ -65,16 +61,11 @@ def save_network(
     files = {f"{TEXT}/{name}": content for name, content in own.items()}
     description = {
         "model": dict(model),
-        CONTRACT: network.contract.to_dict(),
+        IMAGE_CONTRACT: network.contract.to_dict(),
         "training": dict(training),
         **({_FILES: sorted(files)} if files else {}),
     }
     save_checkpoint(directory, network, description, files)
-
-
-def is_perception(description: Mapping[str, Any]) -> bool:
-    """Returns whether the description of a checkpoint is that of a network of perception."""
-    return CONTRACT in description
 
 
 def load_perception(where: str | Path, trust: Sequence[str] = ()) -> PerceptionNetwork:
@@ -92,7 +83,7 @@ def load_perception(where: str | Path, trust: Sequence[str] = ()) -> PerceptionN
     description = load_description(directory)
     try:
         model = _with_own_text(directory, description, without_files(description["model"]))
-        contract = ImageContract.from_dict(description[CONTRACT])
+        contract = ImageContract.from_dict(description[IMAGE_CONTRACT])
     except KeyError as error:
         raise ValueError(
             f"{directory} contains no network of perception: {error} is missing."

@@ -46,11 +46,8 @@ from stringline.encoders.perception.image_contract import (
     Labelled,
 )
 from stringline.encoders.perception.perception_checkpoint import (
-    CONTRACT,
-    ENCODER,
     TEXT,
     build_network,
-    is_perception,
     save_network,
 )
 from stringline.encoders.perception.perception_data import (
@@ -77,8 +74,11 @@ from stringline.encoders.training.checkpoint import load_description, sha256_of
 from stringline.encoders.training.interfaces import Callbacks, LoggerFactory, Probe
 from stringline.encoders.training.monitor import History
 from stringline.encoders.training.partial_loading import (
+    IMAGE_CONTRACT,
+    IMAGE_ENCODER,
     InitialParts,
     LoadedParts,
+    is_perception,
     load_partial_weights,
 )
 from stringline.encoders.training.settings import (
@@ -145,7 +145,7 @@ class InitialNetwork(InitialParts):
         Raises:
             ValueError: The checkpoint is missing, broken, or of a policy.
         """
-        tokeniser = self._description()[CONTRACT]["tokeniser"]
+        tokeniser = self._description()[IMAGE_CONTRACT]["tokeniser"]
         both = bool(tokeniser and contract.tokeniser)
         return replace(contract, tokeniser=tokeniser) if both and self._has_text else contract
 
@@ -155,11 +155,11 @@ class InitialNetwork(InitialParts):
         Raises:
             ValueError: A part is unknown or does not fit.
         """
-        both = bool(network.contract.tokeniser and self._description()[CONTRACT]["tokeniser"])
+        both = bool(network.contract.tokeniser and self._description()[IMAGE_CONTRACT]["tokeniser"])
         tower = getattr(network, TEXT, None)
         if both and self._has_text and isinstance(tower, TextNetwork):
             tower.check_tokenizer(self._folder / TEXT)
-        include = self.include or ([ENCODER, TEXT] if both else [ENCODER])
+        include = self.include or ([IMAGE_ENCODER, TEXT] if both else [IMAGE_ENCODER])
         loaded = load_partial_weights(self._folder, network, include=include, exclude=self.exclude)
         network.image_encoder.reset_frequencies()
         logger.info("From %s, %s.", self.checkpoint, loaded)

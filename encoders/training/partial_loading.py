@@ -12,6 +12,15 @@ from stringline.encoders.training.checkpoint import WEIGHTS, read_weights
 from stringline.encoders.training.optimisation import part_names
 
 CHECKPOINT = "initialise_from"
+IMAGE_CONTRACT = "image_contract"
+"""The entry of the description of a checkpoint that only networks of perception have."""
+IMAGE_ENCODER = "image_encoder"
+"""The part of a network of perception that a policy can take over."""
+
+
+def is_perception(description: Mapping[str, Any]) -> bool:
+    """Returns whether the description of a checkpoint is that of a network of perception."""
+    return IMAGE_CONTRACT in description
 
 
 @dataclass(frozen=True)

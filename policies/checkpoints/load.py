@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,7 +41,9 @@ from stringline.policies.algorithms.posture import ChunkRemainder, FittedWindows
 from stringline.policies.checkpoints.registry import registered_checkpoint
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.observation.observation_settings import read_cameras
-from stringline.policies.remote.client import RemotePolicy
+
+if TYPE_CHECKING:
+    from stringline.policies.remote.client import RemotePolicy
 
 CPU = "cpu"
 
@@ -61,6 +64,7 @@ def checked_device(name: str) -> torch.device:
 
 
 ADDRESSES = ("ws://", "wss://")
+REMOTE_POLICY = "stringline.policies.remote.client:RemotePolicy"
 SHIPPED = Path(__file__).parent
 
 
@@ -83,6 +87,16 @@ def is_address(where: str | Path) -> bool:
     return str(where).startswith(ADDRESSES)
 
 
+def remote_policy(address: str | Path) -> "RemotePolicy":
+    """Returns the policy of a server, whose client is imported only here.
+
+    Raises:
+        RemoteError: The server does not answer.
+    """
+    connect: type[RemotePolicy] = resolve_name(REMOTE_POLICY)
+    return connect(str(address))
+
+
 def open_policy(
     where: str | Path, trust: Sequence[str] = (), *, device: str = CPU
 ) -> tuple[Policy, str]:
@@ -103,7 +117,7 @@ def open_policy(
                 f"device is {device!r} with the policy of a server, which has its own device; "
                 f"allowed: {CPU}."
             )
-        remote = RemotePolicy(str(where))
+        remote = remote_policy(where)
         return remote, remote.digest
     return load_policy(where, trust).to(chosen), checkpoint_digest(where)
 

@@ -8,9 +8,8 @@ from typing import Any, Self
 
 from stringline.datasets.contract.contract import Contract
 from stringline.encoders.training.checkpoint import load_description
-from stringline.policies.checkpoints.load import find_checkpoint, is_address
+from stringline.policies.checkpoints.load import find_checkpoint, is_address, remote_policy
 from stringline.policies.execution.execution import Execution
-from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.protocol import RemoteError
 
 logger = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ class TrainingRecord:
             RemoteError: The server does not answer.
         """
         if is_address(where):
-            remote = RemotePolicy(str(where))
+            remote = remote_policy(where)
             return cls.of(str(where), remote.training, remote.contract)
         description = load_description(find_checkpoint(where))
         plain = description.get("training")

@@ -30,7 +30,7 @@ from stringline.real_robot.robots.backends import emulated_backend
 from stringline.real_robot.robots.robot_session import arm_device
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.runner import run_seeds
-from stringline.sim.robots.robot_model import (
+from stringline.sim.robots.arm_appearance import (
     PRIMITIVES,
     ROBOT_MODEL,
     RobotModel,

@@ -23,8 +23,9 @@ from stringline.sim.collect import collect, task_recipe
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.evaluation.results import EpisodeResult, read_results
-from stringline.sim.evaluation.runner import Evaluation, evaluation_seeds
-from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
+from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.evaluation.suites import evaluation_seeds
+from stringline.sim.robots.arm_appearance import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.rollout.jobs import Speed, measure
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy

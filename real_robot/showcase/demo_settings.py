@@ -17,10 +17,10 @@ from stringline.policies.execution.execution import Execution
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import check_delay
 from stringline.sim.collection.demonstration import NOISES_RAD
 from stringline.sim.collection.disturbances import SHARES
-from stringline.sim.evaluation.runner import evaluation_seeds
+from stringline.sim.evaluation.suites import evaluation_seeds
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.rendering.rendering import Rendering, check_rendering
-from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
+from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel, check_robot_model
 from stringline.sim.tasks.tabletop import TabletopTask
 from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
 from stringline.sim.training.training_settings import TrainingSettings

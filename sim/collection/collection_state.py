@@ -9,7 +9,7 @@ from stringline.datasets.editing.edit import delete
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore, episode_name
-from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
+from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel
 
 COLLECTION_FILE = "collection.json"
 SOURCE = "expert"

@@ -21,7 +21,8 @@ from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
 from stringline.sim.environment.world_cameras import Cameras
 from stringline.sim.rendering.rendering import Rendering
-from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, set_robot_model
+from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel
+from stringline.sim.robots.robot_model import set_robot_model
 from stringline.sim.tasks.tabletop import TabletopTask
 from stringline.sim.tasks.task_registry import make_task
 

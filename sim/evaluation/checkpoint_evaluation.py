@@ -17,9 +17,10 @@ from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import Execution, WithInstruction
 from stringline.sim.environment.world_cameras import common_image_size
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
-from stringline.sim.evaluation.runner import EVALUATION_SEED, Evaluation, evaluation_seeds
+from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.evaluation.suites import EVALUATION_SEED, evaluation_seeds
 from stringline.sim.rendering.rendering import Rendering, check_rendering
-from stringline.sim.robots.robot_model import (
+from stringline.sim.robots.arm_appearance import (
     PRIMITIVES,
     ROBOT_MODEL,
     RobotModel,
@@ -32,7 +33,6 @@ from stringline.sim.worlds.world_versions import result_versions, task_options
 
 logger = logging.getLogger(__name__)
 
-FIXED_BY_CHECKPOINT = ("task.cameras", "task.image_size", "task.control_hz")
 SEEDS = 50
 
 
@@ -177,16 +177,6 @@ class CheckpointEvaluation:
             **({} if model == PRIMITIVES else {ROBOT_MODEL: model}),
             **result_versions(task.name, task.options),
         }
-
-
-def check_overrides(overrides: Sequence[str]) -> None:
-    """Raises a ValueError if an override `key=value` sets cameras, size of images or rate."""
-    for override in overrides:
-        if override.lstrip("+~").partition("=")[0] in FIXED_BY_CHECKPOINT:
-            raise ValueError(
-                f"{override} has no effect here: a checkpoint is evaluated with the cameras, the "
-                f"size of images and the rate of actions of its training. Omit it."
-            )
 
 
 def _as_trained(task: TaskSettings, policy: Policy) -> TaskSettings:

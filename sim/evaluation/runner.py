@@ -39,14 +39,7 @@ from stringline.sim.rollout.workers import (
 
 logger = logging.getLogger(__name__)
 
-EVALUATION_SEED = 1_000_000
-
 Results = Generator[EpisodeResult, None, None]
-
-
-def evaluation_seeds(count: int, first: int = EVALUATION_SEED) -> list[int]:
-    """Returns the seeds of evaluations; collection counts from 0, so no policy has seen them."""
-    return list(range(first, first + count))
 
 
 def run_seeds(

@@ -8,7 +8,7 @@ from typing import Any
 
 from stringline.policies.execution.execution import RECEDING
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult, read_results
-from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
+from stringline.sim.robots.arm_appearance import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.worlds.world_versions import VERSIONS
 
 # Settings of the policy and its execution; the others are the conditions of the measurement.

@@ -13,12 +13,18 @@ from typing import Any, Self
 import stringline
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, WHOLE, unknown_name
 from stringline.datasets.files.yaml_file import read_yaml
-from stringline.sim.evaluation.runner import EVALUATION_SEED, evaluation_seeds
 from stringline.sim.tasks.task_registry import is_user_task
 from stringline.sim.worlds.task_settings import TaskSettings
 
+EVALUATION_SEED = 1_000_000
+FIXED_BY_CHECKPOINT = ("task.cameras", "task.image_size", "task.control_hz")
 KEYS = ("task", "variation", "options", "seeds", "first_seed", "time_limit_s", "frame_hz")
 _TASK_KEYS = ("time_limit_s", "frame_hz")
+
+
+def evaluation_seeds(count: int, first: int = EVALUATION_SEED) -> list[int]:
+    """Returns the seeds of evaluations; collection counts from 0, so no policy has seen them."""
+    return list(range(first, first + count))
 
 
 @dataclass(frozen=True)
@@ -279,6 +285,16 @@ def chosen_suite(
         plain.get("first_seed"),
         of_lists=(lists.get("seeds"), lists.get("first_seed")),
     )
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Raises a ValueError if an override `key=value` sets cameras, size of images or rate."""
+    for override in overrides:
+        if override.lstrip("+~").partition("=")[0] in FIXED_BY_CHECKPOINT:
+            raise ValueError(
+                f"{override} has no effect here: a checkpoint is evaluated with the cameras, the "
+                f"size of images and the rate of actions of its training. Omit it."
+            )
 
 
 def suite_of_training(settings: Mapping[str, Any], overrides: Sequence[str]) -> Suite | None:

@@ -23,7 +23,7 @@ from stringline.sim.report.report import (
     system_info,
 )
 from stringline.sim.report.scene_cloud import scene_cloud
-from stringline.sim.robots.robot_model import PRIMITIVES
+from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings
 

@@ -15,7 +15,7 @@ from stringline.sim.environment.world_cameras import segments
 from stringline.sim.evaluation.trace import Motion, read_motion, trace_of_video
 from stringline.sim.rendering.film_renderer import FilmRenderer, View
 from stringline.sim.report.report import Clip
-from stringline.sim.robots.robot_model import RobotModel
+from stringline.sim.robots.arm_appearance import RobotModel
 from stringline.sim.rollout.video import encode
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import is_third_party, open_world

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module, util
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import mujoco
 import numpy as np
@@ -23,6 +23,7 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.datasets.embodiments.iiwa14_mjcf import STAND
 from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, quaternion
+from stringline.sim.robots.arm_appearance import RobotModel, check_robot_model
 from stringline.sim.robots.workcells import Robot
 
 # MuJoCo's colour for geoms without a colour of their own, which have that of their material.
@@ -372,23 +373,6 @@ def _mesh(root: mjcf.RootElement, visual: Visual) -> mjcf.Element:
     frame = {"scale": visual.scale, "refpos": visual.refpos, "refquat": visual.refquat}
     # Its inertia does not matter; that of a shell is defined for open surfaces, too.
     return root.asset.add("mesh", name=name, file=str(visual.file), inertia="shell", **frame)
-
-
-RobotModel = Literal["primitives", "menagerie"]
-ROBOT_MODELS: tuple[RobotModel, ...] = ("primitives", "menagerie")
-PRIMITIVES: RobotModel = "primitives"
-# Key in results and recipes; where it is missing, the model was `primitives`.
-ROBOT_MODEL = "robot_model"
-
-
-def check_robot_model(model: str) -> None:
-    """Checks the name of a robot model.
-
-    Raises:
-        ValueError: There is no such model.
-    """
-    if model not in ROBOT_MODELS:
-        raise unknown_name("robot.model", model, ROBOT_MODELS)
 
 
 def set_robot_model(robot: Robot, model: RobotModel) -> None:

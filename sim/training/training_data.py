@@ -45,7 +45,7 @@ from stringline.policies.checkpoints.load import (
     save_policy,
 )
 from stringline.policies.probes.probes import linear_motion
-from stringline.sim.robots.robot_model import PRIMITIVES, ROBOT_MODEL
+from stringline.sim.robots.arm_appearance import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.training.training_settings import TrainingSettings
 
 
@@ -79,7 +79,7 @@ def _named(names: Sequence[str]) -> str:
 def begun_episodes(directory: Path, stores: object) -> list[list[str]] | None:
     """Returns the names of the episodes of each store with which an unfinished run began.
 
-    `stores` are plain data as in `TrainingData.describe`. None means that the directory holds no
+    `stores` are plain data, `TrainingData.sources`. None means that the directory holds no
     unfinished run of these stores; `check_run_directory` explains a damaged file.
     """
     if (directory / END).exists():
@@ -173,7 +173,7 @@ class TrainingData:
         self.training: list[list[str]] = []
         self.held_out: list[list[str]] = []
         self._pins = [store.pin() for store in self._stores]  # Before their episodes are listed.
-        begun = None if run is None else begun_episodes(run, self._described_stores())
+        begun = None if run is None else begun_episodes(run, self.sources)
         for number, store in enumerate(self._stores):
             names = store.names()
             if begun is not None:
@@ -338,13 +338,13 @@ class TrainingData:
             for store, names in zip(self._stores, used, strict=True)
         ]
 
-    def describe(self) -> dict[str, Any]:
-        """Returns the stores and their episodes as plain data."""
-        parts = {"training": self.training, "held_out": self.held_out}
-        names = parts if self._mixed else {part: stores[0] for part, stores in parts.items()}
-        return {"store": self._described_stores(), **names}
+    def names_of(self, parts: Sequence[Sequence[str]]) -> Sequence[str] | Sequence[Sequence[str]]:
+        """Returns the names of episodes of each store; without a mixture, those of its store."""
+        return parts if self._mixed else parts[0]
 
-    def _described_stores(self) -> str | list[dict[str, Any]]:
+    @property
+    def sources(self) -> str | list[dict[str, Any]]:
+        """The store, or the sources of a mixture, as plain data."""
         if not self._mixed:
             return str(self._sources[0].path)
         return [

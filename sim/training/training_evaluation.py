@@ -22,9 +22,8 @@ from stringline.policies.checkpoints.load import CPU, checked_device
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, RunSettings
 from stringline.sim.evaluation.results import OtherEvaluationError, Summary
-from stringline.sim.evaluation.runner import evaluation_seeds
-from stringline.sim.evaluation.suites import Suite
-from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel, check_robot_model
+from stringline.sim.evaluation.suites import Suite, evaluation_seeds
+from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel, check_robot_model
 from stringline.sim.rollout.workers import end_with_parent, start_child
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings
@@ -100,6 +99,10 @@ class TrainingEvaluation:
         other = copy.copy(self)
         other._settings = replace(self._settings, checkpoint=checkpoint)
         return other
+
+    def in_background(self, latest: Path, best: Path) -> "ProcessEvaluation":
+        """Returns the same evaluations in other processes; see `ProcessEvaluation`."""
+        return ProcessEvaluation(self, latest, best)
 
     def options(self) -> list[dict[str, object]]:
         """Returns task, version, frame rate and meshes of each task, for `TrainingRecord.warn`."""

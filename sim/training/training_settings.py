@@ -7,19 +7,20 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stringline.datasets.augmentation.augment import Augmentation
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
-from stringline.encoders.perception.perception_checkpoint import ENCODER, is_perception
 from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.interfaces import LoggerFactory
 from stringline.encoders.training.partial_loading import (
+    IMAGE_ENCODER,
     InitialParts,
     LoadedParts,
     RowNames,
+    is_perception,
     load_partial_weights,
 )
 from stringline.encoders.training.trainer import build_augmentation
@@ -27,7 +28,9 @@ from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import checkpoint_digest, find_checkpoint
 from stringline.policies.checkpoints.training_record import RecordedExecution
 from stringline.policies.observation.instruction import TextEmbedding
-from stringline.sim.training.training_evaluation import TrainingEvaluation
+
+if TYPE_CHECKING:  # It loads the simulation, which most trainings do not need.
+    from stringline.sim.training.training_evaluation import TrainingEvaluation
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +112,7 @@ class Initialisation(InitialParts):
             policy,
             include=self.include or [f"{_POLICY_ENCODER}.{part}" for part in _TAKEN],
             exclude=self.exclude if isinstance(self.exclude, str) else [*self.exclude, *own],
-            renamed={ENCODER: _POLICY_ENCODER},
+            renamed={IMAGE_ENCODER: _POLICY_ENCODER},
         )
         logger.info("From %s, %s.", where, loaded)
         return loaded
@@ -171,7 +174,7 @@ class TrainingSettings:
     augmentation: Mapping[str, Any] | None = None
     validation_windows: int = 256
     initialisation: Initialisation | None = None
-    evaluate: TrainingEvaluation | None = None
+    evaluate: "TrainingEvaluation | None" = None
     execution: RecordedExecution | None = None
     recipe: Mapping[str, Any] = field(default_factory=dict)
     log: LoggerFactory | None = None
@@ -193,22 +196,9 @@ class TrainingSettings:
         augmentation = self.build_augmentation()
         return augmentation is not None and augmentation.reads_segments
 
-    def record(self) -> dict[str, Any]:
-        """Returns the entries of a checkpoint that these settings decide."""
-        entries = {
-            "execution": None if self.execution is None else self.execution.to_dict(),
-            "recipe": dict(self.recipe),
-            "initialisation": self.initialisation.describe() if self.initialisation else None,
-        }
-        return {name: entry for name, entry in entries.items() if entry}
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Returns the settings that decide the weights of a run, as plain data."""
-        augmentation = self.augmentation if self.build_augmentation() else None
-        # Absent by default, so that runs which began before these settings can be continued.
-        later = {"equal_tasks": self.equal_tasks, "hold_s": self.hold_s}
-        return {name: value for name, value in later.items() if value} | {
-            "early": [self.early_s, self.early_factor],
-            "augmentation": None if augmentation is None else dict(augmentation),
-            "initialisation": self.initialisation.describe() if self.initialisation else None,
-        }
+    @property
+    def transforms(self) -> dict[str, Any] | None:
+        """The configuration of the augmentation; None if it has no transforms."""
+        if self.augmentation is None or self.build_augmentation() is None:
+            return None
+        return dict(self.augmentation)

@@ -25,10 +25,10 @@ from stringline.sim.worlds.third_party_environment import (
     TaskDescription,
     check_version,
 )
+from stringline.sim.worlds.world_registry import ALOHA_SIM
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "aloha_sim_"
 VERSION = "1.0.0"
 WHERE = "git+https://github.com/google-deepmind/aloha_sim@3cb9adf"
 HOW = f"It is not on PyPI. Run: pip install {WHERE}"
@@ -78,7 +78,7 @@ class AlohaSim:
         check_version("aloha_sim", "aloha_sim", VERSION, HOW)
         suite = _suite()
         by_name = {
-            PREFIX + re.sub("(?<!^)([A-Z])", r"_\1", known).lower(): known
+            ALOHA_SIM + re.sub("(?<!^)([A-Z])", r"_\1", known).lower(): known
             for known in suite.TASK_FACTORIES
         }
         if name not in by_name:

@@ -79,6 +79,11 @@ TASK_MODELS: Mapping[str, TaskModel] = {
 }
 
 
+def instruction(name: str) -> str:
+    """Returns the instruction of a task."""
+    return TASK_MODELS[name].instruction
+
+
 class GymAloha:
     """A task of gym-aloha; see `Adapter`.
 

@@ -27,7 +27,7 @@ from stringline.sim.rendering.rendering import (
     Renderer,
     intrinsics,
 )
-from stringline.sim.robots.robot_model import PRIMITIVES
+from stringline.sim.robots.arm_appearance import PRIMITIVES
 
 
 @dataclass(frozen=True)

@@ -1,38 +1,40 @@
-"""Worlds by the names of their tasks: this project's, third-party ones and those of the user."""
+"""Worlds by the names of their tasks: this project's, third-party ones and those of the user.
+
+Importing this module does not load the third-party worlds and their experts.
+"""
 
 from collections.abc import Mapping
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.experts.expert_registry import Expert, make_expert
 from stringline.sim.rollout.world_interface import World
 from stringline.sim.tasks.task_registry import TASKS, is_user_task, make_task
-from stringline.sim.worlds import aloha_sim
-from stringline.sim.worlds.aloha_sim import AlohaSim
-from stringline.sim.worlds.gym_aloha import TASK_MODELS, GymAloha
-from stringline.sim.worlds.gym_aloha_experts import (
-    GymAlohaExpert,
-    InsertionExpert,
-    TransferCubeExpert,
-)
-from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment, check_no_options
 
-THIRD_PARTY_EXPERTS: Mapping[str, type[GymAlohaExpert]] = {
-    expert.task: expert for expert in (TransferCubeExpert, InsertionExpert)
+if TYPE_CHECKING:
+    from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
+
+GYM_ALOHA: Mapping[str, str] = {
+    "gym_aloha_transfer_cube": "gym_aloha_experts:TransferCubeExpert",
+    "gym_aloha_insertion": "gym_aloha_experts:InsertionExpert",
 }
+"""The tasks of gym-aloha with their experts, `module:Class` of this folder."""
+ALOHA_SIM = "aloha_sim_"
+"""The beginning of the names of the tasks of aloha_sim."""
 # An installed aloha_sim has further tasks.
-THIRD_PARTY_TASKS: tuple[str, ...] = (*TASK_MODELS, f"{aloha_sim.PREFIX}hand_over_banana")
+THIRD_PARTY_TASKS: tuple[str, ...] = (*GYM_ALOHA, f"{ALOHA_SIM}hand_over_banana")
 
 
 def is_third_party(task: str) -> bool:
     """Returns whether a name belongs to a task of a third-party environment."""
-    return task in TASK_MODELS or task.startswith(aloha_sim.PREFIX)
+    return task in GYM_ALOHA or task.startswith(ALOHA_SIM)
 
 
 def open_third_party(
     task: str, *, segmentation: bool = False, **settings: Any
-) -> ThirdPartyEnvironment:
+) -> "ThirdPartyEnvironment":
     """Builds a third-party environment; for the settings see `ThirdPartyEnvironment`.
 
     Raises:
@@ -41,9 +43,12 @@ def open_third_party(
     """
     if segmentation:
         raise ValueError(f"segments=true; the images of the third-party task {task} have none.")
-    adapter = GymAloha(task) if task in TASK_MODELS else AlohaSim(task)
+    adapter = _named("gym_aloha:GymAloha" if task in GYM_ALOHA else "aloha_sim:AlohaSim")(task)
     try:
-        return ThirdPartyEnvironment(adapter, **settings)
+        world: ThirdPartyEnvironment = _named("third_party_environment:ThirdPartyEnvironment")(
+            adapter, **settings
+        )
+        return world
     except ValueError:
         adapter.close()
         raise
@@ -77,10 +82,11 @@ def make_any_expert(task: str, *, varied: bool = True) -> Expert[Any]:
     """
     if not is_third_party(task):
         return make_expert(task, varied=varied)
-    if task not in THIRD_PARTY_EXPERTS:
-        raise unknown_name("expert for the task", task, THIRD_PARTY_EXPERTS)
-    expert = THIRD_PARTY_EXPERTS[task]
-    return expert() if varied else expert(paces=(1.0, 1.0))
+    if task not in GYM_ALOHA:
+        raise unknown_name("expert for the task", task, GYM_ALOHA)
+    expert = _named(GYM_ALOHA[task])
+    built: Expert[Any] = expert() if varied else expert(paces=(1.0, 1.0))
+    return built
 
 
 def instruction_of(task: str, options: Mapping[str, Any]) -> str:
@@ -89,12 +95,15 @@ def instruction_of(task: str, options: Mapping[str, Any]) -> str:
     Raises:
         ValueError: The task or an option is unknown, or a package is not installed.
     """
-    if task in TASK_MODELS:
-        check_no_options(task, options)
-        return TASK_MODELS[task].instruction
     if is_third_party(task):
-        check_no_options(task, options)
-        return aloha_sim.instruction(task)
+        _named("third_party_environment:check_no_options")(task, options)
+        place = "gym_aloha:instruction" if task in GYM_ALOHA else "aloha_sim:instruction"
+        return str(_named(place)(task))
     plain = make_task(task)
     plain.configure(**options)
     return plain.instruction
+
+
+def _named(place: str) -> Any:
+    """Returns what a module of this folder defines, by `module:name`; imports the module."""
+    return resolve_name(f"{__package__}.{place}")

@@ -174,3 +174,10 @@ def test_a_suite_keeps_its_lists_of_seeds(
     assert suite is not None
     counted, listed = suite.entries
     assert (len(counted.seeds), list(listed.seeds)) == seeds
+
+
+def test_a_training_without_evaluation_does_not_load_the_simulation() -> None:
+    program = "import sys; import stringline.sim.train; print('dm_control' in sys.modules)"
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, env=ENVIRONMENT, check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

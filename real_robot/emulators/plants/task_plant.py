@@ -24,7 +24,7 @@ from stringline.real_robot.emulators.plants.plant import ImageServer, from_camer
 from stringline.real_robot.ipc.array_messages import Header, Json, options_in, receive, send
 from stringline.real_robot.ipc.child_process import ChildProcess
 from stringline.sim.environment.environment import TaskEnvironment, make_environment
-from stringline.sim.robots.robot_model import PRIMITIVES, RobotModel
+from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from stringline.real_robot.protocol_in_the_loop.loop_evaluation import (
 )
 from stringline.real_robot.safety.reasons import Mode
 from stringline.sim.experts.hand_over_experts import HandOverBananaExpert
-from stringline.sim.robots.robot_model import RobotModel
+from stringline.sim.robots.arm_appearance import RobotModel
 from stringline.sim.worlds.task_settings import TaskSettings
 
 Vector = NDArray[np.float64]

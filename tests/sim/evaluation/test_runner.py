@@ -19,7 +19,8 @@ from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.policies.execution.execution import WithInstruction
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.evaluation.results import EpisodeResult, command_acceleration
-from stringline.sim.evaluation.runner import Evaluation, evaluation_seeds
+from stringline.sim.evaluation.runner import Evaluation
+from stringline.sim.evaluation.suites import evaluation_seeds
 from stringline.sim.evaluation.trace import read_first_observation
 from stringline.sim.rollout.workers import RemoteTracebackError
 

@@ -16,7 +16,7 @@ from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Motion, Trace, write_trace
 from stringline.sim.report.film import HEIGHT, WIDTH, draw_film, with_films
 from stringline.sim.report.report import Clip
-from stringline.sim.robots.robot_model import PRIMITIVES
+from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.rollout.rollout import Rollout
 from stringline.sim.rollout.video import Video
 from stringline.sim.worlds.task_settings import TaskSettings

@@ -22,7 +22,8 @@ from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.replay import recorded_world, replay_episode
-from stringline.sim.robots.robot_model import RobotModel, set_robot_model
+from stringline.sim.robots.arm_appearance import RobotModel
+from stringline.sim.robots.robot_model import set_robot_model
 from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_BIMANUAL_CELL, Robot, Workcell
 from stringline.sim.tasks.task_registry import make_task
 from stringline.sim.teleop.scene_view import drawn_bodies

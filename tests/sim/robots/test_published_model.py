@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 from tests.sim import menagerie_files
 
-from stringline.sim.robots.robot_model import RobotModel, set_robot_model
+from stringline.sim.robots.arm_appearance import RobotModel
+from stringline.sim.robots.robot_model import set_robot_model
 from stringline.sim.robots.workcells import ALOHA_CELL
 
 

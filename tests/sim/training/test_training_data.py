@@ -292,10 +292,3 @@ def test_tasks_are_drawn_equally_often_by_any_number_of_readers(
 def test_equal_tasks_must_be_a_truth_value() -> None:
     with pytest.raises(ValueError, match="dataset.equal_tasks is 'tasks'; allowed: true, false"):
         TrainingSettings(equal_tasks="tasks")  # type: ignore[arg-type]
-    assert "equal_tasks" not in TrainingSettings().fingerprint()
-    assert TrainingSettings(equal_tasks=True).fingerprint()["equal_tasks"]
-
-
-def test_runs_without_a_time_of_holding_can_be_continued() -> None:
-    assert "hold_s" not in TrainingSettings().fingerprint()
-    assert TrainingSettings(hold_s=1.0).fingerprint()["hold_s"] == 1.0

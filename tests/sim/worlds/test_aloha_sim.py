@@ -15,13 +15,13 @@ from stringline.datasets.embodiments.aloha import ALOHA, opening_of_finger
 from stringline.datasets.embodiments.transforms import inverse, pose
 from stringline.sim.worlds.aloha_sim import (
     GRIPPERS,
-    PREFIX,
     T_BASE_WORLD,
     opening_of_servo,
     servo_of_opening,
 )
 from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
 from stringline.sim.worlds.world_registry import (
+    ALOHA_SIM,
     instruction_of,
     is_third_party,
     open_third_party,
@@ -29,7 +29,7 @@ from stringline.sim.worlds.world_registry import (
 )
 
 STAND_IN = Path(__file__).parents[1] / "stand_in"
-TASK = f"{PREFIX}turn_away"
+TASK = f"{ALOHA_SIM}turn_away"
 CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
 
 
@@ -206,9 +206,9 @@ def test_missing_parts_of_aloha_sim_are_named(
     world: ThirdPartyEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(
-        ValueError, match=f"no task of aloha_sim '{PREFIX}turn_awry'. Did you mean '{TASK}'"
+        ValueError, match=f"no task of aloha_sim '{ALOHA_SIM}turn_awry'. Did you mean '{TASK}'"
     ):
-        open_world(f"{PREFIX}turn_awry")
+        open_world(f"{ALOHA_SIM}turn_awry")
     with pytest.raises(ValueError, match="control_hz is 25.0; .* has 50.0 actions per second"):
         open_world(TASK, control_hz=25.0)
     with pytest.raises(

@@ -1,15 +1,16 @@
-"""The share of image tokens with a position, and the coordinates for data without depth."""
+"""What the data decide, the share of image tokens with a position, and the record of a run."""
 
 import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from tests.sim.points import CAMERA, CONTRACT, MODEL, fill
+from tests.sim.points import AUGMENTATION, CAMERA, CONTRACT, MODEL, fill
 from tests.sim.test_train_command import SMALL
 
 from stringline.datasets.contract.contract import Camera
@@ -17,6 +18,8 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.trainer import Trainer
 from stringline.sim.train import main, train_policy
+from stringline.sim.training.training_data import TrainingData
+from stringline.sim.training.training_plan import TrainingPlan
 from stringline.sim.training.training_settings import TrainingSettings
 
 COLOUR = replace(CAMERA, depth=None)
@@ -77,7 +80,7 @@ def test_a_training_says_how_many_tokens_have_a_position(
 
 def _trained(
     store: EpisodeStore, output: Path, options: Iterable[str], monkeypatch: pytest.MonkeyPatch
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Trains one step by the command and returns the description of the checkpoint."""
     line = [f"dataset.path={store.path}", f"output={output}", *SMALL, "logger=null", *options]
     monkeypatch.setattr(sys, "argv", ["stringline-train", *line, "trainer.steps=1"])
@@ -120,6 +123,8 @@ def test_the_default_coordinates_fit_the_data(
     choice = {"RayPlaces": "rays", "GridPlaces": "grid", "MetricPlaces": "metric"}[target]
     assert f"'coordinates': '{choice}'" in str(found["training"])
     assert ("[2.0, 64.0]" in str(found["model"])) == (choice == "grid")  # Its wavelengths.
+    decided = found["training"].get("decisions", [])  # With the reasons that the log shows.
+    assert any(line in each["reason"] for each in decided) == ("was chosen" in "".join(said))
 
 
 @pytest.mark.slow
@@ -162,3 +167,24 @@ def test_a_prior_depth_of_an_unknown_camera(
     assert (
         "coordinates.places.depth_m: There is no camera 'overhaed'. Did you mean 'overhead'?"
     ) in capsys.readouterr().err
+
+
+def test_a_run_is_compared_by_all_settings_that_decide_its_weights(tmp_path: Path) -> None:
+    data = TrainingData(_store(tmp_path, CAMERA), 0)
+    trainer = Trainer(steps=1, batch_size=2, precision="no")
+
+    def deciding(**changes: Any) -> dict[str, Any]:
+        plan = TrainingPlan(MODEL, data, trainer, tmp_path, TrainingSettings(**changes))
+        return dict(plan.record(10).deciding)
+
+    plain = deciding()
+    for changes, key in (
+        ({"early_s": 1.0}, "early"),
+        ({"early_factor": 2.0}, "early"),
+        ({"equal_tasks": True}, "equal_tasks"),
+        ({"hold_s": 1.0}, "hold_s"),
+        ({"augmentation": AUGMENTATION}, "augmentation"),
+    ):
+        other = deciding(**changes)
+        assert [name for name in plain if plain[name] != other[name]] == [key]
+    assert deciding(validation_windows=3, augmentation=AUGMENTATION | {"transforms": []}) == plain

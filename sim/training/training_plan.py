@@ -1,0 +1,317 @@
+"""The plan of a training: what follows from one look at its data, and the record of the run.
+
+The data decide options that the command line leaves open: which coordinates give image tokens a
+position, how far away patches without depth are, and whether the policy has a linear part.
+"""
+
+import copy
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor
+
+import stringline
+from stringline.datasets.contract.contract import Camera
+from stringline.datasets.loading.mixture import MixedWindows
+from stringline.datasets.loading.windows import Windows
+from stringline.datasets.store.episode import StoredEpisode
+from stringline.encoders.coordinates.ray_places import RayPlaces
+from stringline.encoders.training.settings import process_count
+from stringline.encoders.training.trainer import Trainer
+from stringline.encoders.vision.rgbd import ImageTokens, presence
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
+from stringline.policies.checkpoints.load import build_policy
+from stringline.policies.observation.observation_encoder import ObservationEncoder
+from stringline.policies.observation.observation_settings import read_cameras
+from stringline.sim.training.training_data import TrainingData, tensors
+from stringline.sim.training.training_settings import TrainingSettings
+
+logger = logging.getLogger(__name__)
+
+GROUP = "coordinates"
+PRIOR_DEPTHS = f"{GROUP}.places.depth_m"
+POSTURE = "policy.posture"
+LEAST = 0.5
+RAYS_TARGET = "stringline.RayPlaces"
+MOVING_DEPTH_M = 0.3
+MOVED_M = 0.01  # Smaller motions are noise of a calibration.
+_COUNTED = 16
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An option that the data decided, since the command line leaves it open.
+
+    Attributes:
+        option: The option, such as `coordinates`.
+        value: Its value, as on a command line.
+        reason: Why, a sentence.
+    """
+
+    option: str
+    value: object
+    reason: str
+
+    def apply(self, config: DictConfig) -> None:
+        """Sets the option in a configuration, for a group the file of the choice."""
+        value = self.value
+        if self.option == GROUP:
+            folder = Path(stringline.__file__).parent / "configs" / GROUP
+            value = OmegaConf.load(folder / f"{value}.yaml")
+        with open_dict(config):
+            OmegaConf.update(config, self.option, value, merge=False)
+
+
+def decided(
+    config: DictConfig, data: TrainingData, overrides: Sequence[str]
+) -> tuple[DictConfig, list[Decision]]:
+    """Returns a configuration with the options that the data decide, and these; the log says why.
+
+    Options of the command line are kept.
+
+    Args:
+        config: The configuration of `stringline-train`.
+        data: The data, of which the first training episode of each store is read.
+        overrides: The command line, `key=value`.
+    """
+    config = copy.deepcopy(config)
+    decisions: list[Decision] = []
+    given = [override.lstrip("+~").partition("=")[0] for override in overrides]
+    for decide in (_coordinates, _prior_depths, _posture):  # In this order: rays have prior depths.
+        if (decision := decide(config, data, given)) is not None:
+            decision.apply(config)
+            decisions.append(decision)
+            logger.info("%s", decision.reason)
+    return config, decisions
+
+
+def _coordinates(config: DictConfig, data: TrainingData, given: Iterable[str]) -> Decision | None:
+    """Decides the coordinates if metric ones suit less than half of the images.
+
+    Metric places need depth and calibration; without depth `rays` and without calibration `grid`
+    take their place.
+    """
+    encoder = config.policy.get("observation_encoder") or {}
+    if any(GROUP in option for option in given) or GROUP not in encoder:
+        return None
+    cameras = read_cameras(data.contract, encoder.get("cameras"))
+    measured = [each for each in cameras if each.depth is not None and each.has_geometry]
+    if _pixels(measured) >= LEAST * _pixels(cameras):
+        return None
+    chosen = _suitable(cameras)
+    having = f"Only {', '.join(each.name for each in measured)}" if measured else "None"
+    names = ", ".join(each.name for each in cameras)
+    reason = f"{having} of {names} have depth and calibration, so {GROUP}={chosen} was chosen."
+    return Decision(GROUP, chosen, reason)
+
+
+def _prior_depths(config: DictConfig, data: TrainingData, given: Iterable[str]) -> Decision | None:
+    """Decides the depth of patches without one for cameras that move, for places on rays.
+
+    Fingers and held objects are nearer than the plane where rays end otherwise.
+    """
+    places = config.get(GROUP, {}).get("places", {})
+    if places.get("_target_") != RAYS_TARGET or places.get("depth_m") is not None:
+        return None
+    names = (config.policy.get("observation_encoder") or {}).get("cameras")
+    moving = [
+        camera.name
+        for camera in read_cameras(data.contract, names)
+        if any(
+            _moves(episode, own[camera.name])
+            for episode, own in zip(data.first_episodes, data.slots, strict=True)
+            if camera.name in own
+        )
+    ]
+    reason = (
+        f"These cameras move: {', '.join(moving)}. Their patches without depth are "
+        f"{MOVING_DEPTH_M:g} m in front of them ({PRIOR_DEPTHS})."
+        if moving
+        else f"No camera moves, so {PRIOR_DEPTHS} is empty."
+    )
+    return Decision(PRIOR_DEPTHS, dict.fromkeys(moving, MOVING_DEPTH_M), reason)
+
+
+def _posture(config: DictConfig, data: TrainingData, given: Iterable[str]) -> Decision | None:
+    """Decides that the policy has no linear part if nothing measures the joints."""
+    asked = any(option.startswith(POSTURE) for option in given)
+    if asked or data.contract.joints or config.policy.get("posture") is None:
+        return None
+    reason = f"The data have no measured joints, so {POSTURE}=null was chosen."
+    return Decision(POSTURE, None, reason)
+
+
+def _moves(episode: StoredEpisode, camera: str) -> bool:
+    """Returns whether a calibrated camera moves in an episode."""
+    key = f"T_base_camera/{camera}"
+    if key not in episode.arrays:
+        return False
+    poses = np.asarray(episode.arrays[key])
+    return poses.ndim == 3 and bool(np.ptp(poses[:, :3, 3], axis=0).max() > MOVED_M)
+
+
+def _suitable(cameras: Sequence[Camera]) -> str:
+    """Returns coordinates in which every patch of the cameras has a position."""
+    return "rays" if all(camera.has_geometry for camera in cameras) else "grid"
+
+
+def _pixels(cameras: Sequence[Camera]) -> int:
+    return sum(camera.height * camera.width for camera in cameras)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The facts of a training, as plain data.
+
+    Attributes:
+        deciding: Those that decide its weights; a run continues only if they are the same.
+        training: Those that its checkpoints name, for `TrainingRecord`.
+    """
+
+    deciding: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPlan:
+    """What a training does.
+
+    Attributes:
+        model: Configuration of the policy with `_target_`.
+        data: Episodes for training and held-out ones.
+        trainer: Optimisation settings.
+        directory: Directory of the run.
+        settings: Data, initial weights and evaluation.
+        decisions: The options that the data decided.
+    """
+
+    model: Mapping[str, Any]
+    data: TrainingData
+    trainer: Trainer
+    directory: Path
+    settings: TrainingSettings
+    decisions: Sequence[Decision] = ()
+
+    def policy(self) -> LearnedPolicy:
+        """Builds the policy with its initial weights.
+
+        Raises:
+            ValueError: The policy or its initial weights do not fit the data.
+        """
+        initialisation = self.settings.initialisation
+        statistics = self.data.statistics(self.model)
+        if initialisation:
+            statistics = initialisation.statistics(self.data.contract, statistics)
+        torch.manual_seed(self.trainer.seed)
+        policy = build_policy(self.model, self.data.contract, statistics)
+        if initialisation:
+            initialisation.load(policy)
+        if isinstance(policy, ChunkPolicy):
+            if initialisation is None or not initialisation.keep_ranges:
+                self.data.fit(policy)
+            self.data.check_chunk(policy, self.settings.hold_s)
+        return policy
+
+    def windows(self, policy: LearnedPolicy) -> Windows | MixedWindows:
+        """Returns the training windows."""
+        settings = self.settings
+        return self.data.windows_for(
+            policy, self.data.training, segments=settings.reads_segments, hold_s=settings.hold_s
+        )
+
+    def held_out_windows(self, policy: LearnedPolicy) -> Windows | MixedWindows | None:
+        """Returns the windows of held-out episodes; None if a store has too few episodes."""
+        if not all(self.data.held_out):
+            return None
+        return self.data.windows_for(policy, self.data.held_out, hold_s=self.settings.hold_s)
+
+    def record(self, windows: int) -> RunRecord:
+        """Collects the facts of the run, given the number of training windows."""
+        data = self.data
+        settings = self.settings
+        initialisation = settings.initialisation.describe() if settings.initialisation else None
+        deciding = {
+            "model": dict(self.model),
+            "trainer": self.trainer.fingerprint(),
+            "processes": process_count(),
+            "store": data.sources,
+            "training": data.names_of(data.training),
+            "held_out": data.names_of(data.held_out),
+            "early": [settings.early_s, settings.early_factor],
+            "equal_tasks": settings.equal_tasks,
+            "hold_s": settings.hold_s,
+            "augmentation": settings.transforms,
+            "initialisation": initialisation,
+        }
+        training = {
+            "episodes": sum(map(len, data.training)),
+            "windows": windows,
+            "steps": self.trainer.steps,
+            "batch_size": self.trainer.batch_size,
+            "seed": self.trainer.seed,
+            "tasks": data.tasks(),
+            "stores": data.digests(),
+            "instructions": data.instructions(),
+            "robot_models": data.robot_models(),
+            "worlds": data.worlds,
+            "execution": settings.execution.to_dict() if settings.execution else None,
+            "recipe": self._recipe(),
+            "decisions": [asdict(decision) for decision in self.decisions],
+            "initialisation": initialisation,
+        }
+        known = {name: fact for name, fact in training.items() if fact not in (None, [], {})}
+        return RunRecord(deciding, known)
+
+    def _recipe(self) -> dict[str, Any]:
+        """Returns choices and options of the command, with the choices that the data decided."""
+        recipe = dict(self.settings.recipe)
+        choices = recipe.get("choices", {})
+        of_data = {each.option: each.value for each in self.decisions if each.option in choices}
+        return recipe | ({"choices": {**choices, **of_data}} if of_data else {})
+
+
+def report_placed_tokens(policy: LearnedPolicy, windows: Windows | MixedWindows) -> None:
+    """Logs the share of the image tokens that have a position; below half, with the remedy.
+
+    The tokens of windows over the whole training are counted, without any effect on random numbers.
+    """
+    encoder = policy.observation_encoder
+    if not isinstance(encoder, ObservationEncoder):
+        return
+    chosen = np.linspace(0, len(windows) - 1, min(_COUNTED, len(windows))).round()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        counts = _placed(encoder.tokenise, tensors(windows, chosen.astype(np.int64)))
+    placed = sum(each for each, _ in counts.values())
+    total = sum(each for _, each in counts.values())
+    if not total:
+        return
+    cameras = ", ".join(
+        f"{name} {100 * one / max(all_, 1):.0f} %" for name, (one, all_) in counts.items()
+    )
+    share = f"{100 * placed / total:.0f} % of the image tokens have a position ({cameras})"
+    if placed >= LEAST * total:
+        logger.info("%s.", share)
+        return
+    rays = isinstance(encoder.tokenise.coordinates, RayPlaces)
+    remedy = "grid" if rays else _suitable(encoder.cameras)
+    logger.warning("%s; coordinates=%s places them.", share, remedy)
+
+
+def _placed(tokenise: ImageTokens, batch: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """Returns the numbers of placed and of all tokens of each camera in a batch."""
+    found = {}
+    places = tokenise.coordinates
+    for camera in tokenise.cameras:
+        images, view = tokenise.view(batch, camera, places.reads)
+        known = places.patches(view, tokenise.patch, len(images), images.device)[1]
+        known, present = presence(batch, camera, known)
+        everything = known.numel() if present is None else int(present.sum())
+        found[camera.name] = (int(known.sum()), everything)
+    return found
