@@ -9,8 +9,6 @@ from typing import Any, cast
 
 from tqdm import tqdm
 
-from stringline.policies.chunks.chunk import Policy
-from stringline.policies.execution.execution import WithInstruction
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation
 from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
@@ -52,14 +50,14 @@ class LoopComparison:
                 robot_model=model,
             )
         )
-        self._policy: Policy = WithInstruction(
-            self._evaluation.policy, make_task(self._task.name).instruction
-        )
+        self._policy = self._evaluation.policy
+        self._instruction = make_task(self._task.name).instruction
         self._loop = LoopEvaluation(
             self._policy,
             self._task,
             execute_steps=self._steps,
             execution=self._execution,
+            instruction=self._instruction,
             workers=workers,
             transport=settings.robot.transport,
             robot_model=model,
@@ -80,7 +78,10 @@ class LoopComparison:
         with tempfile.TemporaryDirectory(prefix="stringline-wire-") as name:
             folder = Path(name)
             emulator = real_time_emulator(self._settings, self._policy, folder)
-            with emulator, RealTimeRunner(self._settings, self._policy, emulator, folder) as runner:
+            runner = RealTimeRunner(
+                self._settings, self._policy, emulator, folder, instruction=self._instruction
+            )
+            with emulator, runner:
                 results = [
                     runner.episode(seed, self._task.time_limit_s)
                     for seed in tqdm(seeds, desc="in real time", unit="episode")

@@ -10,15 +10,14 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
-from stringline.datasets.contract.contract import Contract, Observation, check_observation
+from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import KeyStatistics, Statistics
 from stringline.datasets.loading.windows import WindowSettings
 from stringline.encoders.positions.encoding import EncodingFactory
@@ -29,7 +28,7 @@ from stringline.policies.action_spaces.space import (
 )
 from stringline.policies.algorithms.learned_policy import Batch, Generators, LearnedPolicy
 from stringline.policies.algorithms.posture import ChunkRemainder, Posture
-from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix
+from stringline.policies.chunks.chunk import ActionPrefix
 from stringline.policies.networks.denoiser import (
     Denoiser,
     DenoiserFactory,
@@ -39,7 +38,6 @@ from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import (
     ConditioningTokens,
     ObservationEncoderFactory,
-    PastObservations,
 )
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
 
@@ -363,75 +361,6 @@ class ChunkPolicy(LearnedPolicy):
         if self.posture is not None:
             generated = self.posture.restore(generated, batch)
         return self.action_space.decode(self.action_range.restore(generated), batch)
-
-    def session(self, seed: int) -> "ChunkSession":
-        """Starts an episode; see `stringline.Policy`."""
-        return ChunkSession(self, seed)
-
-
-class ChunkSession:
-    """One episode of a chunk policy.
-
-    Attributes:
-        accepts_prefix: True; policies without support of prefixes raise an error in `plan`.
-    """
-
-    accepts_prefix = True
-
-    def __init__(self, policy: ChunkPolicy, seed: int) -> None:
-        self._policy = policy
-        self._generator = torch.Generator(next(policy.parameters()).device).manual_seed(seed)
-        self._past = (
-            None
-            if policy.history is None
-            else PastObservations(policy.history, policy.observation_encoder.past_keys)
-        )
-
-    def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        """Plans a chunk; see `stringline.policies.chunks.chunk.PrefixSession`."""
-        ready = self.prepare(observation, prefix)
-        action = self._policy.predict(ready.batch, ready.generator, ready.normalised)
-        return ready.chunk(cast("NDArray[np.float32]", action[0].cpu().numpy()))
-
-    def prepare(self, observation: Observation, prefix: ActionPrefix | None = None) -> "Prepared":
-        """Checks an observation, adds it to the past, and converts it to tensors."""
-        policy = self._policy
-        check_observation(observation, policy.contract)
-        time = float(observation["time"]) + np.arange(policy.chunk) / policy.contract.control_hz
-        kept = None if prefix is None else prefix.aligned(time)
-        batch = policy.observed(observation, self._past)
-        normalised = None if kept is None else policy.normalised_prefix(kept, batch)
-        return Prepared(time, batch, self._generator, kept, normalised)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """An observation of a session, as `ChunkPolicy.predict` reads it.
-
-    Attributes:
-        time: (T,) times of the actions, seconds.
-        batch: The observation as a batch of one.
-        generator: Generator of the session.
-        kept: The actions of the prefix at `time`; None: no prefix.
-        normalised: The same for the network.
-    """
-
-    time: NDArray[np.float64]
-    batch: dict[str, Tensor]
-    generator: torch.Generator
-    kept: ActionPrefix | None
-    normalised: NormalisedPrefix | None
-
-    @property
-    def wants_prediction(self) -> bool:
-        """True: each plan is a new prediction."""
-        return True
-
-    def chunk(self, prediction: NDArray[np.float32] | None) -> ActionChunk:
-        """Returns the chunk of predicted actions (T, A), in the units of the contract."""
-        planned = cast("np.ndarray[tuple[int, int], np.dtype[np.float32]]", prediction)
-        kept = self.kept
-        return ActionChunk(self.time, planned if kept is None else kept.enforce(planned))
 
 
 def masked_mean(error: Tensor, mask: Tensor) -> Tensor:

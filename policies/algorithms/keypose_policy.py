@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, settings_of, unknown_name
-from stringline.datasets.contract.contract import Contract, Observation, check_observation
+from stringline.datasets.contract.contract import Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,
@@ -34,8 +34,14 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.vision.attention import check_heads
 from stringline.policies.algorithms.keypose_augmentation import SceneAugmentation
-from stringline.policies.algorithms.learned_policy import Batch, Generators, LearnedPolicy, normal
-from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix
+from stringline.policies.algorithms.learned_policy import (
+    Batch,
+    Generators,
+    LearnedPolicy,
+    LearnedSession,
+    PreparedObservation,
+    normal,
+)
 from stringline.policies.execution.keypose_motion import (
     KeyposeMotion,
     MotionSettings,
@@ -363,18 +369,12 @@ def keypose_of(row: NDArray[np.float32]) -> PredictedKeypose:
     )
 
 
-class KeyposeSession:
-    """One episode of a keypose policy.
-
-    Attributes:
-        accepts_prefix: True: the motion keeps its last targets during the prefix.
-    """
-
-    accepts_prefix = True
+class KeyposeSession(LearnedSession):
+    """One episode of a keypose policy; its motion keeps the last targets during a prefix."""
 
     def __init__(self, policy: KeyposePolicy, seed: int) -> None:
-        self.policy = policy
-        self._generator = torch.Generator(next(policy.parameters()).device).manual_seed(seed)
+        """Starts the episode."""
+        super().__init__(policy, seed)
         arms = len(policy.contract.arms)
         known = policy.statistics.get(HELD_OPENINGS)
         # The lowest tenth may be grasps that failed and were repeated.
@@ -384,65 +384,25 @@ class KeyposeSession:
             policy.embodiment, policy.contract.control_hz, policy.settings.motion, held.tolist()
         )
 
-    def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        """Plans a chunk; see `stringline.policies.chunks.chunk.PrefixSession`."""
-        prepared = self.prepare(observation, prefix)
-        if not prepared.wants_prediction:
-            return prepared.chunk(None)
-        found = self.policy.predict(prepared.batch, prepared.generator)
-        return prepared.chunk(found[0].cpu().numpy())
+    def wants_prediction(self, time: float) -> bool:
+        """Returns whether a prediction could change the motion."""
+        return self.motion.wants_prediction(time)
 
-    def prepare(
-        self, observation: Observation, prefix: ActionPrefix | None = None
-    ) -> "PreparedKeypose":
-        """Checks an observation and converts it to tensors."""
-        check_observation(observation, self.policy.contract)
-        policy = self.policy
-        time = float(observation["time"]) + np.arange(policy.chunk) / policy.contract.control_hz
-        kept = None if prefix is None else prefix.aligned(time)
-        measured = np.asarray(observation["joints/position"], np.float64)
-        batch = policy.observed(observation)
-        return PreparedKeypose(batch, self._generator, self.motion, time, measured, kept)
-
-
-@dataclass(frozen=True)
-class PreparedKeypose:
-    """An observation of a session, as `KeyposePolicy.predict` reads it.
-
-    Attributes:
-        batch: The observation as a batch of one.
-        generator: Generator of the session.
-        motion: Motion of the session.
-        time: (T,) times of the actions, s.
-        measured: (J,) measured joints.
-        kept: The actions of the prefix at `time`; None: no prefix.
-    """
-
-    batch: dict[str, Tensor]
-    generator: torch.Generator
-    motion: KeyposeMotion
-    time: NDArray[np.float64]
-    measured: NDArray[np.float64]
-    kept: ActionPrefix | None
-
-    @property
-    def wants_prediction(self) -> bool:
-        """Whether a prediction could change the motion."""
-        return self.motion.wants_prediction(float(self.time[0]))
-
-    def chunk(self, prediction: NDArray[np.float32] | None) -> ActionChunk:
-        """Returns the plan of a prediction; None: the motion goes on."""
-        kept = self.kept
-        fixed = 0 if kept is None else int((kept.weight == 1).sum())
-        step = float(self.time[1] - self.time[0]) if len(self.time) > 1 else 0.0
-        planned = self.motion.targets(
-            float(self.time[0]),
-            len(self.time),
-            self.measured,
+    def actions(
+        self, prepared: PreparedObservation, prediction: NDArray[np.float32] | None
+    ) -> NDArray[np.float32]:
+        """Returns the targets (T, A) of the motion to a prediction; None: the motion goes on."""
+        time = prepared.time
+        fixed = 0 if prepared.kept is None else int((prepared.kept.weight == 1).sum())
+        step = float(time[1] - time[0]) if len(time) > 1 else 0.0
+        targets = self.motion.targets(
+            float(time[0]),
+            len(time),
+            np.asarray(prepared.observation["joints/position"], np.float64),
             None if prediction is None else keypose_of(prediction),
             fixed_s=fixed * step,
-        ).astype(np.float32)
-        return ActionChunk(self.time, planned if kept is None else kept.enforce(planned))
+        )
+        return targets.astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,26 @@
 """The base of all learned policies: an observation encoder, its data, sessions, and batches.
 
-Sessions draw random numbers from one generator, or from one for each row of a batch, so that an
-episode does not depend on the others. `BatchedPolicy` plans for several sessions together, from
-one batch of observations.
+The state of an episode is in its session: random numbers and past observations. So
+`LearnedPolicy.plan_batch` calls the network once for the observations of several sessions, and an
+episode does not depend on the others.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextvars import ContextVar
-from threading import Event, Thread
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stringline.datasets.contract.argument_checks import COUNT, unknown_name
-from stringline.datasets.contract.contract import Contract, Observation
+from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.contract.contract import Contract, Observation, check_observation
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_of
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import WindowSettings
-from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix, Policy, PrefixSession
+from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import (
     ObservationEncoderFactory,
@@ -136,9 +134,61 @@ class LearnedPolicy(nn.Module, ABC):
     ) -> Tensor:
         """Returns predictions for B observations, (B, ...), from which sessions make plans."""
 
-    @abstractmethod
+    def normalised_prefix(self, kept: ActionPrefix, batch: Batch) -> NormalisedPrefix | None:
+        """Returns an action prefix as `predict` reads it; None: predictions ignore prefixes.
+
+        Args:
+            kept: The prefix at the times of a chunk, see `ActionPrefix.aligned`.
+            batch: Its observation, as a batch of one.
+        """
+        return None
+
     def session(self, seed: int) -> "LearnedSession":
         """Starts an episode; see `stringline.Policy`."""
+        return LearnedSession(self, seed)
+
+    def plan_batch(
+        self,
+        sessions: Sequence["LearnedSession"],
+        observations: Sequence[Observation],
+        prefixes: Sequence[ActionPrefix | None],
+    ) -> list[ActionChunk]:
+        """Returns what each session plans for its observation; the network is called once for all.
+
+        Each session has its own random numbers, so plans equal those of `LearnedSession.plan`
+        except for rounding, which depends on the number of observations. An observation with a
+        prefix is predicted alone, since networks read one prefix.
+        """
+        prepared = [
+            session.prepare(observation, prefix)
+            for session, observation, prefix in zip(sessions, observations, prefixes, strict=True)
+        ]
+        asked = [each for each in prepared if each.batch is not None]
+        together = iter(self._predictions([each for each in asked if each.kept is None]))
+        plans = list[ActionChunk]()
+        for each in prepared:
+            prediction = None
+            if each.batch is not None:
+                prediction = next(together) if each.kept is None else self._predictions([each])[0]
+            action = each.session.actions(each, prediction)
+            plans.append(
+                ActionChunk(each.time, action if each.kept is None else each.kept.enforce(action))
+            )
+        return plans
+
+    def _predictions(self, prepared: Sequence["PreparedObservation"]) -> NDArray[np.float32]:
+        """Returns the predictions (B, ...) for B observations without prefix, or for one."""
+        batches = [each.batch for each in prepared if each.batch is not None]
+        generators = [each.session.generator for each in prepared]
+        if not prepared:
+            return np.zeros(0, np.float32)
+        if len(prepared) == 1:
+            predicted = self.predict(batches[0], generators[0], prepared[0].normalised)
+        else:
+            stacked = {key: torch.cat([batch[key] for batch in batches]) for key in batches[0]}
+            predicted = self.predict(stacked, generators)
+        found: NDArray[np.float32] = predicted.cpu().numpy()
+        return found
 
     def window_settings(self) -> WindowSettings:
         """Returns what the windows of its training contain."""
@@ -180,211 +230,77 @@ class LearnedPolicy(nn.Module, ABC):
             instruction.number(text)
 
 
-class LearnedSession(PrefixSession, Protocol):
-    """A session whose plans can be predicted together with those of other sessions."""
-
-    def prepare(
-        self, observation: Observation, prefix: ActionPrefix | None = None
-    ) -> "PreparedObservation":
-        """Checks an observation and converts it to tensors."""
-        ...
-
-
-class PreparedObservation(Protocol):
-    """An observation of a session, as `LearnedPolicy.predict` reads it.
+class LearnedSession:
+    """One episode of a learned policy: its random numbers and its past observations.
 
     Attributes:
-        batch: The observation as a batch of one.
-        generator: Generator of the session.
-    """
-
-    @property
-    def batch(self) -> dict[str, Tensor]:
-        """The observation as a batch of one."""
-        ...
-
-    @property
-    def generator(self) -> torch.Generator:
-        """The generator of the session."""
-        ...
-
-    @property
-    def wants_prediction(self) -> bool:
-        """Whether a prediction could change the plan; if not, the session draws no numbers."""
-        ...
-
-    def chunk(self, prediction: NDArray[np.float32] | None) -> ActionChunk:
-        """Returns the plan of a row of the result of `predict`; None: of no prediction."""
-        ...
-
-
-ResultT = TypeVar("ResultT")
-
-
-class BatchedPolicy:
-    """A chunk policy that answers several observations at once, such as those of many worlds.
-
-    Each session has its own random numbers, as without batches. Results differ by rounding only,
-    which depends on the number of observations in a batch.
-
-    Attributes:
-        size: Largest number of observations in a batch.
-    """
-
-    def __init__(self, policy: LearnedPolicy, size: int) -> None:
-        """Wraps a policy; `size` is at least 1."""
-        COUNT.check(plan_batch=size)
-        self._policy = policy
-        self.size = size
-
-    @property
-    def contract(self) -> Contract:
-        """The contract of the policy."""
-        return self._policy.contract
-
-    def check_instruction(self, text: str) -> None:
-        """Raises a ValueError for an unknown text; see `LearnedPolicy.check_instruction`."""
-        self._policy.check_instruction(text)
-
-    def session(self, seed: int) -> "BatchedSession":
-        """Starts an episode of the policy."""
-        return BatchedSession(self._policy.session(seed))
-
-    def together(self, calls: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
-        """Runs calls that each plan with a session of this policy; returns their results.
-
-        The calls may plan indirectly, such as through an `Execution`. Each runs in a thread until
-        it has prepared its observation; then this thread predicts all chunks, and the calls go on.
-        Only one of these threads computes at a time. The first plan of a call is in the batch, if
-        it has no action prefix and wants a prediction; other plans are predicted alone.
-
-        Raises:
-            Exception: The first error of a call.
-        """
-        if len(calls) == 1:
-            return [calls[0]()]
-        begun = [_Call(call) for call in calls]
-        for call in begun:
-            call.run_until_prepared()
-        parked = [call for call in begun if call.prepared is not None]
-        try:
-            actions = self._predict([call.prepared for call in parked if call.prepared])
-        except BaseException as error:
-            for call in parked:
-                call.go_on(error)
-            raise
-        for call, action in zip(parked, actions, strict=True):
-            call.go_on(action)
-            call.wait()
-        return [call.result() for call in begun]
-
-    def _predict(self, prepared: Sequence[PreparedObservation]) -> NDArray[np.float32]:
-        """Returns the actions (B, T, A) of prepared observations."""
-        if not prepared:
-            return np.zeros((0, 0, 0), np.float32)
-        batch = _stacked([one.batch for one in prepared])
-        generators = [one.generator for one in prepared]
-        actions: NDArray[np.float32] = self._policy.predict(batch, generators).cpu().numpy()
-        return actions
-
-
-class BatchedSession:
-    """One episode of a `BatchedPolicy`.
-
-    Attributes:
-        accepts_prefix: As that of the policy's session.
+        accepts_prefix: True; policies without support of prefixes raise an error in `plan`.
+        generator: The source of its random numbers.
     """
 
     accepts_prefix = True
 
-    def __init__(self, session: LearnedSession) -> None:
-        self._session = session
+    def __init__(self, policy: LearnedPolicy, seed: int) -> None:
+        """Starts the episode."""
+        self._policy = policy
+        self.generator = torch.Generator(next(policy.parameters()).device).manual_seed(seed)
+        self._past = (
+            None
+            if policy.history is None
+            else PastObservations(policy.history, policy.observation_encoder.past_keys)
+        )
 
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        """Plans a chunk; inside of `BatchedPolicy.together`, with those of the other calls."""
-        call = _running.get()
-        if call is None or call.prepared is not None or prefix is not None:
-            return self._session.plan(observation, prefix)
-        prepared = self._session.prepare(observation)
-        if not prepared.wants_prediction:
-            return prepared.chunk(None)
-        return prepared.chunk(call.park(prepared))
+        """Plans a chunk; see `stringline.policies.chunks.chunk.PrefixSession`."""
+        return self._policy.plan_batch([self], [observation], [prefix])[0]
+
+    def prepare(
+        self, observation: Observation, prefix: ActionPrefix | None
+    ) -> "PreparedObservation":
+        """Checks an observation, adds it to the past, and converts it to tensors."""
+        policy = self._policy
+        check_observation(observation, policy.contract)
+        time = float(observation["time"]) + np.arange(policy.chunk) / policy.contract.control_hz
+        kept = None if prefix is None else prefix.aligned(time)
+        batch = normalised = None
+        if self.wants_prediction(float(time[0])):
+            batch = policy.observed(observation, self._past)
+            normalised = None if kept is None else policy.normalised_prefix(kept, batch)
+        return PreparedObservation(self, observation, time, batch, kept, normalised)
+
+    def wants_prediction(self, time: float) -> bool:
+        """Returns whether a prediction could change the plan; without one, no numbers are drawn."""
+        return True
+
+    def actions(
+        self, prepared: "PreparedObservation", prediction: NDArray[np.float32] | None
+    ) -> NDArray[np.float32]:
+        """Returns the planned actions (T, A), in the units of the contract.
+
+        Args:
+            prepared: The observation.
+            prediction: Its row of the result of `LearnedPolicy.predict`; None: none was needed.
+        """
+        assert prediction is not None
+        return prediction
 
 
-def batched(policy: Policy, size: int) -> BatchedPolicy | None:
-    """Returns a policy that plans in batches of up to `size`; None for 1.
-
-    Raises:
-        ValueError: `size` is below 1, or above 1 with a policy on a server.
-    """
-    COUNT.check(plan_batch=size)
-    if size == 1:
-        return None
-    if not isinstance(policy, LearnedPolicy):
-        raise ValueError(
-            f"plan_batch is {size} with a policy on a server, which answers one observation at a "
-            f"time; allowed: 1, or a checkpoint of this machine."
-        )
-    return BatchedPolicy(policy, size)
-
-
-class _Call(Generic[ResultT]):
-    """A call in a thread that stops where it needs the actions of a prepared observation.
+@dataclass(frozen=True)
+class PreparedObservation:
+    """An observation of a session, as `LearnedPolicy.predict` reads it.
 
     Attributes:
-        prepared: The observation; None before, and if the call ends without planning.
+        session: The session.
+        observation: The observation.
+        time: (T,) times of the actions of its plan, seconds.
+        batch: The observation as a batch of one; None: no prediction is needed.
+        kept: The actions of the prefix at `time`; None: no prefix.
+        normalised: The same for the network; None: it reads no prefix.
     """
 
-    def __init__(self, function: Callable[[], ResultT]) -> None:
-        self._function = function
-        self._future = Future[ResultT]()
-        self._parked = Event()
-        self._answered = Event()
-        self._answer: NDArray[np.float32] | BaseException | None = None
-        self.prepared: PreparedObservation | None = None
-
-    def run_until_prepared(self) -> None:
-        """Starts the thread, and waits until it has prepared an observation or ended."""
-        Thread(target=self._run, daemon=True).start()
-        self._parked.wait()
-
-    def park(self, prepared: PreparedObservation) -> NDArray[np.float32]:
-        """Waits, in the thread of the call, for the actions (T, A) of an observation."""
-        self.prepared = prepared
-        self._parked.set()
-        self._answered.wait()
-        if isinstance(self._answer, BaseException):
-            raise RuntimeError("The batch of this observation failed.") from self._answer
-        assert self._answer is not None
-        return self._answer
-
-    def go_on(self, answer: NDArray[np.float32] | BaseException) -> None:
-        """Lets a parked call go on with its actions (T, A), or end with an error."""
-        self._answer = answer
-        self._answered.set()
-
-    def wait(self) -> None:
-        """Waits for the end of the call."""
-        self._future.exception()
-
-    def result(self) -> ResultT:
-        """Returns the result of the call, or raises its error."""
-        return self._future.result()
-
-    def _run(self) -> None:
-        _running.set(self)
-        try:
-            self._future.set_result(self._function())
-        # Any error, so that the waiting thread gets it.
-        except BaseException as error:
-            self._future.set_exception(error)
-        finally:
-            self._parked.set()
-
-
-_running: ContextVar["_Call[Any] | None"] = ContextVar("running", default=None)
-
-
-def _stacked(batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Joins batches with the same keys along their first axis."""
-    return {key: torch.cat([batch[key] for batch in batches]) for key in batches[0]}
+    session: LearnedSession
+    observation: Observation
+    time: NDArray[np.float64]
+    batch: dict[str, Tensor] | None
+    kept: ActionPrefix | None
+    normalised: NormalisedPrefix | None

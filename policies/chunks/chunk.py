@@ -8,8 +8,9 @@ An action prefix holds actions of the previous plan that a new plan has to follo
 tell the timing of chunks: coverage, interpolation, truncation and delay.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeGuard, runtime_checkable
+from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,6 +154,20 @@ class PrefixSession(Session, Protocol):
         The plan has to follow the prefix, at the times of its own actions; None: all are free. A
         ValueError is raised if the policy supports no prefix, or lacks an action at such a time.
         """
+        ...
+
+
+@runtime_checkable
+class BatchPolicy(Policy, Protocol):
+    """A policy that plans for the observations of several episodes at once."""
+
+    def plan_batch(
+        self,
+        sessions: Sequence[Any],
+        observations: Sequence[Observation],
+        prefixes: Sequence[ActionPrefix | None],
+    ) -> list[ActionChunk]:
+        """Returns what each of its sessions plans for its observation and prefix."""
         ...
 
 

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE, unknown_name
 from stringline.datasets.extensions.trust import OPTION
-from stringline.policies.execution.execution import Execution
+from stringline.policies.chunks.chunk import Policy
+from stringline.policies.execution.execution import ChunkExecutor, Clock, Execution
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.robots.robot_settings import RobotSettings, known_settings
 from stringline.sim.worlds.task_settings import TaskSettings
@@ -80,6 +81,24 @@ class DeploymentSettings:
         WHOLE.check(seed=self.seed)
         POSITIVE.check(seconds=self.seconds, check_seconds=self.check_seconds)
         NOT_NEGATIVE.check(reconnect_s=self.reconnect_s)
+
+    def executor(
+        self,
+        policy: Policy,
+        instruction: str | None,
+        *,
+        seed: int | None = None,
+        clock: Clock | None = None,
+    ) -> ChunkExecutor:
+        """Starts an episode of a policy; see `ChunkExecutor`. None: the seed of the settings."""
+        return ChunkExecutor(
+            policy,
+            self.seed if seed is None else seed,
+            self.execution,
+            execute_steps=self.execute_steps,
+            instruction=instruction,
+            clock=clock,
+        )
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:

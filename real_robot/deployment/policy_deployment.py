@@ -15,8 +15,8 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.encoders.training.checkpoint import code_version
 from stringline.policies.checkpoints.load import checkpoint_digest, is_address, open_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
-from stringline.policies.chunks.chunk import Policy, Session
-from stringline.policies.execution.execution import MEASURED, WithInstruction
+from stringline.policies.chunks.chunk import Policy
+from stringline.policies.execution.execution import MEASURED
 from stringline.real_robot.cameras.cameras import CameraReport
 from stringline.real_robot.deployment.deployment_settings import (
     DeploymentMode,
@@ -131,6 +131,7 @@ class PolicyEpisode:
     """One episode of a deployed policy.
 
     Attributes:
+        instruction: The instruction of the policy.
         view: Receives every state that is shown.
         stack: Ends what the episode starts.
     """
@@ -138,6 +139,7 @@ class PolicyEpisode:
     settings: DeploymentSettings
     factory: RobotFactory
     policy: Policy
+    instruction: str
     robot: ArmedRobot
     recording: Recording | None
     view: Callable[[DeviceState], None]
@@ -164,9 +166,7 @@ class PolicyEpisode:
                     self.recording.follow(state)
 
             result = robot.run(
-                settings.execution.session(
-                    self.policy, settings.seed, execute_steps=settings.execute_steps
-                ),
+                settings.executor(self.policy, self.instruction),
                 settings.seed,
                 execute_steps=settings.execution.replan_after(settings.execute_steps),
                 options=settings.options,
@@ -195,7 +195,12 @@ class PolicyEpisode:
         supervision = self._supervision(commands, divergence)
         start = time.monotonic()
         steps = settings.execution.replan_after(settings.execute_steps)
-        run = SupervisedRun(robot, self._session, steps, supervision)
+        run = SupervisedRun(
+            robot,
+            lambda: settings.executor(self.policy, self.instruction, clock=time.monotonic),
+            steps,
+            supervision,
+        )
         timing = None
         if device.incidents is not None:
             timing = TimingMonitor.of(device, embodiment, 1.0 / settings.robot.device_hz)
@@ -207,15 +212,6 @@ class PolicyEpisode:
         for line in () if divergence is None else divergence.summary(start):
             print_line(line)
         return self._finish(result)
-
-    def _session(self) -> Session:
-        settings = self.settings
-        return settings.execution.session(
-            self.policy,
-            settings.seed,
-            execute_steps=settings.execute_steps,
-            clock=time.monotonic,
-        )
 
     def _supervised(self, run: SupervisedRun, timing: TimingMonitor | None) -> RealTimeEpisode:
         emulator = self.robot.emulator
@@ -362,7 +358,7 @@ class PolicyDeployment:
                 print_line(line)
 
     def _checked(self, policy: Policy) -> Policy:
-        """Returns the policy with its instruction, if it fits the robot."""
+        """Returns the policy, if it fits the robot, its instruction and its execution."""
         settings = self._settings
         execution = RecordedExecution(settings.execution, settings.execute_steps)
         prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
@@ -371,8 +367,7 @@ class PolicyDeployment:
         if problems := contract.incompatibilities(self._factory.contract(contract.cameras)):
             raise ValueError("\n".join(problems))
         # An execution or an instruction that the policy lacks fails here, before anything moves.
-        policy = WithInstruction(policy, self._instruction())
-        settings.execution.session(policy, settings.seed, execute_steps=settings.execute_steps)
+        settings.executor(policy, self._instruction())
         return policy
 
     @cached_property
@@ -402,7 +397,9 @@ class PolicyDeployment:
             )
         )
         with self._recording(policy, robot) as kept:
-            episode = PolicyEpisode(settings, self._factory, policy, robot, kept, view, stack)
+            episode = PolicyEpisode(
+                settings, self._factory, policy, self._instruction(), robot, kept, view, stack
+            )
             if settings.robot.lock_step and robot.emulator is not None:
                 return episode.run_in_lock_step(robot.emulator)
             return episode.run_in_real_time()

@@ -6,14 +6,14 @@ planning of the policy.
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 
-from stringline.datasets.contract.contract import Observation
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.policies.chunks.chunk import ActionChunk, Session
+from stringline.policies.chunks.chunk import Session
 from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
 from stringline.real_robot.device.device_process import DeviceProcess, brake, braked_after
@@ -28,50 +28,38 @@ from stringline.real_robot.safety.reasons import Reason
 _POLL_S = 0.02
 
 
-class InterruptibleSession:
+@contextmanager
+def poll_while_planning(
+    stop: Callable[[], bool], brake: Callable[[], None], watch: Callable[[], None]
+) -> Iterator[None]:
     """Brakes the arms at once if the operator stops them while the policy plans.
 
-    A thread calls these functions during a plan, and nothing else does; it has ended when the plan
-    is returned. The caller drops a plan that was interrupted.
+    A thread calls these functions inside of the `with` block, and nothing else does; it has ended
+    at the end of the block. The caller drops a plan that was interrupted.
 
     Args:
         stop: Returns whether the operator stops the arms; called many times a second.
-        brake: Brakes the arms; called at most once in a plan.
+        brake: Brakes the arms; called at most once.
         watch: Shows the state of the arms, which may change during a long plan; called many times a
             second.
     """
+    planned = Event()
 
-    def __init__(
-        self,
-        session: Session,
-        stop: Callable[[], bool],
-        brake: Callable[[], None],
-        watch: Callable[[], None],
-    ) -> None:
-        self._session = session
-        self._stop = stop
-        self._brake = brake
-        self._watch = watch
-
-    def plan(self, observation: Observation) -> ActionChunk:
-        """Returns the plan for an observation."""
-        planned = Event()
-        with ThreadPoolExecutor(1, thread_name_prefix="keys") as pool:
-            polling = pool.submit(self._poll, planned)
-            try:
-                chunk = self._session.plan(observation)
-            finally:
-                planned.set()
-            polling.result()
-        return chunk
-
-    def _poll(self, planned: Event) -> None:
+    def poll() -> None:
         stopped = False
         while not planned.wait(_POLL_S):
-            if not stopped and self._stop():
+            if not stopped and stop():
                 stopped = True
-                self._brake()
-            self._watch()
+                brake()
+            watch()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="keys") as pool:
+        polling = pool.submit(poll)
+        try:
+            yield
+        finally:
+            planned.set()
+        polling.result()
 
 
 @dataclass(frozen=True)
@@ -192,18 +180,17 @@ class SupervisedRun:
             report(state, before + now)
             self._watch(state)
 
-        session = InterruptibleSession(
-            begun,
-            self._key,
-            lambda: brake(device),
-            lambda: show(device.latest(), time.monotonic() - start),
-        )
         return self.robot.run(
-            session,
+            begun,
             max(seconds - before, 0.0),
             execute_steps=self.execute_steps,
             done=lambda: self._key() or done(),
             report=show,
+            planning=lambda: poll_while_planning(
+                self._key,
+                lambda: brake(device),
+                lambda: show(device.latest(), time.monotonic() - start),
+            ),
         )
 
     def _key(self, *anew: Key) -> bool:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.policies.chunks.chunk import ActionChunk, Session, periods_covered
-from stringline.policies.execution.execution import ExecutedSession
+from stringline.policies.execution.execution import ChunkExecutor
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import Cause, DeviceState
 from stringline.real_robot.device.scheduling import busy_machine
@@ -94,17 +95,20 @@ class LockStepRobot:
         options: Mapping[str, Any] | None = None,
         report: Callable[[DeviceState, float], None] | None = None,
         done: Callable[[], bool] = lambda: False,
+        planning: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> LockStepEpisode:
         """Runs one episode with a receding horizon, until success, the time limit or a fault.
 
         Args:
-            session: Session of the policy; the delay of an `ExecutedSession` is simulated.
+            session: Session of the policy; the delay of a `ChunkExecutor` is simulated.
             seed: Seed of the world.
             execute_steps: Control periods between two plans, at least 1; None: as many as the plan
                 covers.
             options: Options of the task.
             report: Receives the state and the simulated seconds after each cycle.
             done: Ends the episode although the task is not done.
+            planning: Returns the context of each plan, such as the lock of a policy that several
+                robots use; the time of entering does not count in `answer_ms`.
         """
         self._begin(seed, options)
         sent_before = self._device.latest().writes
@@ -116,7 +120,7 @@ class LockStepRobot:
             state = self._device.observe(cycle / self._device_hz)
             pending = self._send_due(pending, cycle)
             if pending is None and cycle >= replan_at:
-                chunk, delay = self._plan(session, state, episode)
+                chunk, delay = self._plan(session, state, episode, planning)
                 steps = execute_steps or max(
                     periods_covered(chunk, state.arms.time, self._control_hz), 1
                 )
@@ -159,15 +163,20 @@ class LockStepRobot:
         self._time_stands_still = True
 
     def _plan(
-        self, session: Session, state: DeviceState, episode: LockStepEpisode
+        self,
+        session: Session,
+        state: DeviceState,
+        episode: LockStepEpisode,
+        planning: Callable[[], AbstractContextManager[object]],
     ) -> tuple[ActionChunk, int]:
         """Returns a plan and its delay in control periods."""
         history = [past.arms for past in self._device.recent() if past.session == state.session]
         observation = self._assembler.build(state.arms, history, self._emulator.frames())
-        start = time.perf_counter()
-        chunk = session.plan(observation)
-        episode.answer_ms.append((time.perf_counter() - start) * 1e3)
-        return chunk, session.delay_steps if isinstance(session, ExecutedSession) else 0
+        with planning():
+            start = time.perf_counter()
+            chunk = session.plan(observation)
+            episode.answer_ms.append((time.perf_counter() - start) * 1e3)
+        return chunk, session.delay_steps if isinstance(session, ChunkExecutor) else 0
 
     def _send_due(
         self, pending: tuple[int, ActionChunk] | None, cycle: int

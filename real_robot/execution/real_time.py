@@ -6,6 +6,7 @@ The environment of emulated arms is reset while their device process runs.
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +104,7 @@ class RealTimeRobot:
         execute_steps: int | None,
         done: Callable[[], bool],
         report: Callable[[DeviceState, float], None],
+        planning: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> RealTimeEpisode:
         """Runs the policy until the end of the time, success, a fault, a brake, or its absence.
 
@@ -113,6 +115,7 @@ class RealTimeRobot:
                 ends.
             done: Returns whether the task is known to be done.
             report: Receives the newest state and the seconds so far, many times a second.
+            planning: Returns the context of each plan, such as `poll_while_planning`.
 
         Raises:
             ValueError: The first action is too far from the measured joints.
@@ -143,7 +146,7 @@ class RealTimeRobot:
                 time.sleep(min(_POLL_S, due - now))
                 continue
             try:
-                chunk = self._plan(session, episode)
+                chunk = self._plan(session, episode, planning)
             except RemoteUnavailableError as error:
                 episode.unavailable = error
                 return episode
@@ -154,7 +157,12 @@ class RealTimeRobot:
         """Returns the time at which the last action of a plan ends, s."""
         return float(chunk.time[-1]) + 1.0 / self._contract.control_hz
 
-    def _plan(self, session: Session, episode: RealTimeEpisode) -> ActionChunk | None:
+    def _plan(
+        self,
+        session: Session,
+        episode: RealTimeEpisode,
+        planning: Callable[[], AbstractContextManager[object]],
+    ) -> ActionChunk | None:
         """Returns a plan of the policy, or None without fresh images."""
         frames = self._frames.frames()
         states = self._device.recent()
@@ -169,7 +177,8 @@ class RealTimeRobot:
         )
         start = time.perf_counter()
         observed_s = float(observation["time"])
-        chunk = session.plan(observation)
+        with planning():
+            chunk = session.plan(observation)
         episode.answer_ms.append((time.perf_counter() - start) * 1e3)
         episode.plans += 1
         if self._device.latest().session != states[-1].session:

@@ -3,7 +3,6 @@
 import logging
 import queue
 import threading
-import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -13,16 +12,9 @@ from typing import Any
 import numpy as np
 
 from stringline.datasets.contract.argument_checks import COUNT
-from stringline.datasets.contract.contract import Camera, Contract, Observation
-from stringline.policies.chunks.chunk import (
-    ActionChunk,
-    ActionPrefix,
-    Policy,
-    Session,
-    accepts_prefix,
-    plan_with_prefix,
-)
-from stringline.policies.execution.execution import MEASURED, Execution
+from stringline.datasets.contract.contract import Camera, Contract
+from stringline.policies.chunks.chunk import Policy
+from stringline.policies.execution.execution import MEASURED, ChunkExecutor, Execution
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.emulators.program.emulator_client import square_size
 from stringline.real_robot.execution.lock_step import LockStepEpisode, LockStepRobot
@@ -54,6 +46,7 @@ class LoopEvaluation:
     Args:
         execute_steps: Control periods between two plans; None: whole chunks.
         execution: How plans are executed; None: a receding horizon without delay.
+        instruction: Added to the observations; None: none is added.
         workers: Number of parallel emulated robots, each in two processes; results do not depend
             on it.
         transport: Transport of KUKA arms, `fri` or `lcm`; None: FRI.
@@ -70,6 +63,7 @@ class LoopEvaluation:
         *,
         execute_steps: int | None,
         execution: Execution | None = None,
+        instruction: str | None = None,
         workers: int = 2,
         transport: str | None = None,
         robot_model: RobotModel = PRIMITIVES,
@@ -81,6 +75,7 @@ class LoopEvaluation:
         self._execution = execution or Execution()
         check_delay(self._execution)
         self._policy = policy
+        self._instruction = instruction
         self._task = task
         self._execute_steps = execute_steps
         self._workers = workers
@@ -132,7 +127,7 @@ class LoopEvaluation:
         if not seeds:
             return
         # A policy that cannot be executed in this way fails here, before robots are started.
-        self._execution.session(self._policy, seeds[0], execute_steps=self._execute_steps)
+        self._executor(seeds[0])
         planning = threading.Lock()
         stopped = threading.Event()
         with ExitStack() as stack:
@@ -157,6 +152,15 @@ class LoopEvaluation:
                 if episode.fault:
                     log.warning("Seed %d ended in a fault: %s", seed, " ".join(episode.fault))
 
+    def _executor(self, seed: int) -> ChunkExecutor:
+        return ChunkExecutor(
+            self._policy,
+            seed,
+            self._execution,
+            execute_steps=self._execute_steps,
+            instruction=self._instruction,
+        )
+
     def _open_robot(self, stack: ExitStack) -> LockStepRobot:
         return open_lock_step_robot(
             stack, self._policy.contract, self._task, self._transport, self._robot_model
@@ -169,16 +173,14 @@ class LoopEvaluation:
             if stopped.is_set():
                 raise RuntimeError("The evaluation was stopped.")
 
-        policy = LockedPolicy(self._policy, planning)
-        episode = robot.run(
-            self._execution.session(policy, seed, execute_steps=self._execute_steps),
+        return robot.run(
+            self._executor(seed),
             seed,
             execute_steps=self._execution.replan_after(self._execute_steps),
             options=self._task.options,
             report=check_stopped,
+            planning=lambda: planning,
         )
-        episode.answer_ms = policy.answer_ms
-        return episode
 
 
 def check_delay(execution: Execution) -> None:
@@ -192,46 +194,6 @@ def check_delay(execution: Execution) -> None:
             "In lock-step the world waits for the policy, so a delay cannot be measured: give "
             "execution.delay_s in seconds."
         )
-
-
-class LockedPolicy:
-    """A policy whose sessions plan one at a time.
-
-    Attributes:
-        answer_ms: Durations of plans without the time of waiting.
-    """
-
-    def __init__(self, policy: Policy, lock: threading.Lock) -> None:
-        self._policy = policy
-        self._lock = lock
-        self.answer_ms: list[float] = []
-
-    @property
-    def contract(self) -> Contract:
-        """Contract of the policy."""
-        return self._policy.contract
-
-    def session(self, seed: int) -> Session:
-        """Begins an episode of the policy."""
-        return _LockedSession(self._policy.session(seed), self._lock, self.answer_ms)
-
-
-class _LockedSession:
-    """A session that waits for the plans of others."""
-
-    def __init__(self, session: Session, lock: threading.Lock, answer_ms: list[float]) -> None:
-        self._session = session
-        self._lock = lock
-        self._answer_ms = answer_ms
-        self.accepts_prefix = accepts_prefix(session)
-
-    def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
-        """Waits for other plans, then plans."""
-        with self._lock:
-            start = time.perf_counter()
-            chunk = plan_with_prefix(self._session, observation, prefix)
-            self._answer_ms.append((time.perf_counter() - start) * 1e3)
-            return chunk
 
 
 def open_lock_step_robot(

@@ -229,6 +229,7 @@ class RealTimeRunner:
         emulator: Started emulator in real time, which captures into the folder.
         folder: Folder of logs and captures.
         look: Called several times a second.
+        instruction: Added to the observations; None: none is added.
 
     Attributes:
         robot: The robot, once entered.
@@ -252,6 +253,7 @@ class RealTimeRunner:
         emulator: Emulator,
         folder: Path,
         look: Callable[[], None] = lambda: None,
+        instruction: str | None = None,
     ) -> None:
         robot = settings.robot
         self._backend = check_embodiment(policy, robot)
@@ -265,10 +267,9 @@ class RealTimeRunner:
         self._emulator = emulator
         self._folder = folder
         self._look = look
-        self._execution = settings.execution
-        self._steps = settings.execute_steps
+        self._instruction = instruction
         # A policy that cannot be executed in this way fails here.
-        self._execution.session(policy, 0, execute_steps=self._steps)
+        settings.executor(policy, instruction)
         self._factory = RobotFactory(robot)
         self._stack = ExitStack()
         self._polled = 0.0
@@ -324,13 +325,12 @@ class RealTimeRunner:
         self._home()
         reset_environment(self._emulator, self.robot.device, seed, self._settings.options)
         self._done = False
-        session = self._execution.session(
-            self._policy, seed, execute_steps=self._steps, clock=time.monotonic
-        )
         episode = self._real_time.run(
-            session,
+            self._settings.executor(
+                self._policy, self._instruction, seed=seed, clock=time.monotonic
+            ),
             seconds,
-            execute_steps=self._execution.replan_after(self._steps),
+            execute_steps=self._settings.execution.replan_after(self._settings.execute_steps),
             done=self._success,
             report=self._watch,
         )

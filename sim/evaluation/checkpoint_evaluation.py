@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
-from stringline.policies.algorithms.learned_policy import batched
 from stringline.policies.checkpoints.load import CPU, open_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.chunks.chunk import Policy
-from stringline.policies.execution.execution import Execution, WithInstruction
+from stringline.policies.execution.execution import Execution
 from stringline.sim.environment.world_cameras import common_image_size
 from stringline.sim.evaluation.results import RESULTS, EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
@@ -122,7 +121,6 @@ class CheckpointEvaluation:
         torch.set_num_threads(1)  # The parallel simulations use the other processors.
         self._settings = settings
         self.policy, self.digest = open_policy(settings.checkpoint, device=settings.device)
-        self._batches = batched(self.policy, settings.plan_batch)
         check_robot_model(settings.robot_model)
         self.record = TrainingRecord.read(settings.checkpoint)
         self._warn = self.record.warn if warn else lambda chosen: None
@@ -139,9 +137,8 @@ class CheckpointEvaluation:
         self._warn(task_options(task))
         chosen = _as_trained(task, self.policy)
         own = instruction_of(task.name, task.options)
-        instruction = self.record.tasks.get(task.name) or own
         evaluation = Evaluation(
-            WithInstruction(self._batches or self.policy, instruction),
+            self.policy,
             partial(
                 open_world,
                 task.name,
@@ -154,11 +151,12 @@ class CheckpointEvaluation:
             ),
             execute_steps=settings.execute_steps,
             execution=settings.execution,
+            instruction=self.record.tasks.get(task.name) or own,
             workers=settings.workers,
             options=task.options,
             videos=folder / "videos" if settings.videos else None,
             cluster=settings.cluster,
-            batches=self._batches,
+            plan_batch=settings.plan_batch,
         )
         return evaluation.run(seeds, folder / RESULTS, self.about(task))
 

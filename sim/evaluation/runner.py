@@ -1,7 +1,7 @@
 """Evaluation of a policy in simulation, with equal results for any number of workers.
 
 The policy stays in this process, with a session for each episode, and answers one observation at a
-time, or with `PlansTogether` those of several worlds at once. So a result depends on the policy and
+time, or with `plan_batch` those of several worlds at once. So a result depends on the policy and
 the seed alone, in batches also on rounding, not on parallel episodes or machines. `run_seeds`
 keeps stored results, continues after an interruption, and shows the progress.
 This module imports without torch.
@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -23,7 +22,13 @@ from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.atomic import write_file
 from stringline.policies.chunks.chunk import Policy
-from stringline.policies.execution.execution import ExecutedSession, Execution, WithInstruction
+from stringline.policies.execution.execution import (
+    ChunkExecutor,
+    Execution,
+    check_instruction,
+    check_plan_batch,
+    plan_batch,
+)
 from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
 from stringline.sim.evaluation.trace import Motion, Trace, trace_of_video, write_trace
 from stringline.sim.rollout.cluster import Cluster, LocalCluster, dispatch
@@ -85,20 +90,6 @@ def run_seeds(
     return [results[seed] for seed in seeds]
 
 
-class PlansTogether(Protocol):
-    """A policy that plans for several observations at once, such as `BatchedPolicy`.
-
-    Attributes:
-        size: Largest number of observations in a batch.
-    """
-
-    size: int
-
-    def together(self, calls: Sequence[Callable[[], DelayedChunk]]) -> list[DelayedChunk]:
-        """Runs calls that each plan with a session of this policy; returns their results."""
-        ...
-
-
 class Evaluation:
     """Runs a policy on seeds.
 
@@ -108,11 +99,17 @@ class Evaluation:
             "hand_over_banana")`.
         execute_steps: Control periods between two plans; None: whole chunks.
         execution: Blending and delay of plans; None: a receding horizon without delay.
+        instruction: Added to the observations; None: none is added.
         workers: Number of parallel worlds; 0 takes one per processor.
         options: Options of the task, such as `table_height`.
         videos: Folder of a video `<seed>.mp4` and a trace of every episode; None: no videos.
         cluster: Where the worlds run; by default in processes of this machine.
-        batches: Plans for several worlds at once, if `policy` is or wraps it; None: one by one.
+        plan_batch: Largest number of observations of parallel worlds that the policy answers at
+            once.
+
+    Raises:
+        ValueError: The policy rejects the instruction, cannot plan in batches, or an argument is
+            out of range.
     """
 
     def __init__(
@@ -122,21 +119,26 @@ class Evaluation:
         *,
         execute_steps: int | None,
         execution: Execution | None = None,
+        instruction: str | None = None,
         workers: int = 2,
         options: Mapping[str, Any] | None = None,
         videos: Path | None = None,
         cluster: Cluster | None = None,
-        batches: PlansTogether | None = None,
+        plan_batch: int = 1,
     ) -> None:
         if execute_steps is not None:
             COUNT.check(execute_steps=execute_steps)
         WHOLE.check(workers=workers)
+        check_plan_batch(policy, plan_batch)
+        if instruction is not None:
+            check_instruction(policy, instruction)
         self.policy = policy
         self.execute_steps = execute_steps
         self.execution = execution or Execution()
+        self.instruction = instruction
         self.options = dict(options or {})
         self.videos = videos
-        self.batches = batches
+        self.plan_batch = plan_batch
         self._make_world = make_world
         self._workers = workers
         self._cluster = cluster or LocalCluster()
@@ -172,7 +174,7 @@ class Evaluation:
 class _Running:
     """A running episode."""
 
-    session: ExecutedSession
+    executor: ChunkExecutor
     answer_ms: list[float] = field(default_factory=list)
     first_observation: Mapping[str, Array] = field(default_factory=dict)
 
@@ -198,37 +200,37 @@ class _PolicyEpisodes:
     def start(self, seed: int) -> EpisodeJob:
         chosen = self._evaluation
         steps = chosen.execute_steps
-        session = chosen.execution.session(chosen.policy, seed, execute_steps=steps)
-        self._running[seed] = _Running(session)
+        self._running[seed] = _Running(
+            ChunkExecutor(
+                chosen.policy,
+                seed,
+                chosen.execution,
+                execute_steps=steps,
+                instruction=chosen.instruction,
+            )
+        )
         return EpisodeJob(
             seed, chosen.execution.replan_after(steps), chosen.options, chosen.videos is not None
         )
 
     @property
     def plan_batch(self) -> int:
-        batches = self._evaluation.batches
-        return 1 if batches is None else batches.size
+        return self._evaluation.plan_batch
 
     def plans(self, requests: Mapping[int, PlanRequest]) -> Mapping[int, DelayedChunk]:
-        calls = [partial(self._plan, seed, request) for seed, request in requests.items()]
-        batches = self._evaluation.batches
-        plans = [call() for call in calls] if batches is None else batches.together(calls)
-        return dict(zip(requests, plans, strict=True))
-
-    def _plan(self, seed: int, request: PlanRequest) -> DelayedChunk:
-        episode = self._running[seed]
-        episode.first_observation = episode.first_observation or self._received(request)
+        episodes = [self._running[seed] for seed in requests]
+        observations = [request.observation for request in requests.values()]
         start = time.perf_counter()
-        chunk = episode.session.plan(request.observation)
-        episode.answer_ms.append((time.perf_counter() - start) * 1e3)
-        return DelayedChunk(chunk, episode.session.delay_steps)
-
-    def _received(self, request: PlanRequest) -> Mapping[str, Array]:
-        """Returns an observation as the policy receives it, which reports read later."""
-        policy = self._evaluation.policy
-        if isinstance(policy, WithInstruction):
-            return policy.completed(request.observation)
-        return request.observation
+        executors = [episode.executor for episode in episodes]
+        chunks = plan_batch(self._evaluation.policy, executors, observations)
+        answer_ms = (time.perf_counter() - start) * 1e3
+        for episode, observation in zip(episodes, observations, strict=True):
+            episode.answer_ms.append(answer_ms)
+            if not episode.first_observation:
+                # As the policy receives it, since reports ask the policy again.
+                episode.first_observation = episode.executor.add_instruction(observation)
+        answers = map(DelayedChunk, chunks, (each.delay_steps for each in executors))
+        return dict(zip(requests, answers, strict=True))
 
     def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> EpisodeResult:
         assert isinstance(message, EpisodeEnd)

@@ -31,6 +31,17 @@ class Scripted:
         return ScriptedSession(self.length, seed)
 
 
+class Single(Scripted):
+    """A policy with one session, which every episode has."""
+
+    def __init__(self, session: Session, contract: Contract = CONTRACT) -> None:
+        super().__init__(contract=contract)
+        self.only = session
+
+    def session(self, seed: int) -> Session:
+        return self.only
+
+
 class ScriptedSession:
     """Plans at random; stores its plans."""
 

@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 import pytest
 from tests.policies.demonstrations import CONTRACT
-from tests.policies.scripted import Scripted
 
 import stringline.policies
 from stringline.datasets.loading.statistics import statistics_of
@@ -33,7 +32,7 @@ from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
 from stringline.policies.action_spaces.space import ContractActions, OpenClose
 from stringline.policies.algorithms.chunk_policy import PolicySettings
-from stringline.policies.execution.execution import Execution, TemporalEnsemble
+from stringline.policies.execution.execution import Execution
 from stringline.policies.networks.unet import UnetSettings
 from stringline.policies.observation.interfaces import ObservationHistory
 from stringline.policies.observation.normaliser import (
@@ -105,7 +104,6 @@ OTHERS = (
     partial(TrainerSettings, steps=1, batch_size=1),
     partial(ObservationHistory, ages_s=[0.5]),
     partial(Execution, "temporal_ensembling"),
-    partial(TemporalEnsemble, Scripted(8).session(0), CONTRACT),
     *(
         partial(normaliser, STATISTICS)
         for normaliser in (MinMaxNormaliser, MeanStdNormaliser, QuantileNormaliser)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from stringline.policies.algorithms.keypose_policy import (
     KeyposePolicy,
     keypose_of,
 )
-from stringline.policies.algorithms.learned_policy import BatchedPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
 from stringline.policies.chunks.chunk import ActionPrefix
 from stringline.policies.probes.probes import keypose_errors
@@ -217,8 +215,7 @@ def test_batched_plans_equal_plans_one_by_one() -> None:
     policy = make()
     seeds = (3, 1, 2)
     alone = {seed: policy.session(seed) for seed in seeds}
-    wrapped = BatchedPolicy(policy, 3)
-    sessions = {seed: wrapped.session(seed) for seed in seeds}
+    sessions = [policy.session(seed) for seed in seeds]
     times = {seed: 0.0 for seed in seeds}
     joints = {seed: seen(seed)["joints/position"] for seed in seeds}
     for _ in range(4):
@@ -226,8 +223,8 @@ def test_batched_plans_equal_plans_one_by_one() -> None:
             seed: seen(seed, times[seed]) | {"joints/position": joints[seed]} for seed in seeds
         }
         expected = {seed: alone[seed].plan(views[seed]) for seed in seeds}
-        calls = [partial(sessions[seed].plan, views[seed]) for seed in seeds]
-        for seed, plan in zip(seeds, wrapped.together(calls), strict=True):
+        plans = policy.plan_batch(sessions, list(views.values()), [None] * 3)
+        for seed, plan in zip(seeds, plans, strict=True):
             np.testing.assert_allclose(plan.action, expected[seed].action, atol=1e-4)
             joints[seed] = expected[seed].action[16]
             times[seed] += 0.32

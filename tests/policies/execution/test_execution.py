@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from tests.policies.scripted import CONTRACT, HZ, Keeping, KeepingSession, Scripted, seen
+from tests.policies.scripted import (
+    CONTRACT,
+    HZ,
+    Keeping,
+    KeepingSession,
+    Scripted,
+    ScriptedSession,
+    seen,
+)
 
+from stringline.policies.chunks.chunk import accepts_prefix
 from stringline.policies.execution.execution import (
     NAMES,
+    ChunkExecutor,
     CombiningPolicy,
     Execution,
-    RealTimeChunking,
-    TemporalEnsemble,
 )
 
 
@@ -64,7 +72,7 @@ def durations(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_without_delay_plans_are_those_of_the_policy() -> None:
     """To the bit, for every execution without overlapping plans."""
     for name in NAMES:
-        executed = Execution(name).session(Keeping(8), 3, execute_steps=8)
+        executed = ChunkExecutor(Keeping(8), 3, Execution(name), execute_steps=8)
         plain = Keeping(8).session(3)
         for number in range(3):
             found, expected = executed.plan(seen(8 * number)), plain.plan(seen(8 * number))
@@ -75,7 +83,7 @@ def test_without_delay_plans_are_those_of_the_policy() -> None:
 
 def test_a_given_delay_begins_with_the_second_plan() -> None:
     """Simulated time begins with the first plan."""
-    executed = Execution(delay_s=0.25).session(Scripted(8), 0, execute_steps=4)
+    executed = ChunkExecutor(Scripted(8), 0, Execution(delay_s=0.25), execute_steps=4)
     delays = []
     for number in range(3):
         chunk = executed.plan(seen(4 * number))
@@ -86,7 +94,8 @@ def test_a_given_delay_begins_with_the_second_plan() -> None:
 
 def test_a_measured_delay_is_the_duration_of_the_plan(durations: list[float]) -> None:
     durations += [9.0, 0.11, 0.3, 0.0]
-    executed = Execution(delay_s="measured").session(Scripted(8), 0, execute_steps=4)
+    late = Execution(delay_s="measured")
+    executed = ChunkExecutor(Scripted(8), 0, late, execute_steps=4)
     found = [(executed.plan(seen(4 * number)), executed.delay_steps)[1] for number in range(4)]
     assert found == [0, 2, 3, 0]
 
@@ -94,7 +103,7 @@ def test_a_measured_delay_is_the_duration_of_the_plan(durations: list[float]) ->
 def test_a_plan_is_delayed_by_the_wait_of_the_arms(durations: list[float]) -> None:
     """The old plan ends at 5.8 s, the new one of 5.4 s arrives at 6.1 s and continues at 5.8 s."""
     durations += [0.0, 0.7]
-    executed = Execution(delay_s="measured").session(Scripted(8), 0, execute_steps=4)
+    executed = ChunkExecutor(Scripted(8), 0, Execution(delay_s="measured"), execute_steps=4)
     assert executed.plan(seen(0)).time[-1] == pytest.approx(5.7)
     late = executed.plan(seen(4))
     assert late.time[0] == pytest.approx(5.4 + 0.3)
@@ -104,7 +113,7 @@ def test_a_plan_is_delayed_by_the_wait_of_the_arms(durations: list[float]) -> No
 def test_in_real_time_the_first_plan_begins_at_its_arrival() -> None:
     """The arms wait for the first plan; of later ones, while the arms move, the past is skipped."""
     watch = Watch(5.0, 0.33, 0.2)
-    executed = Execution().session(Scripted(8), 0, execute_steps=4, clock=watch)
+    executed = ChunkExecutor(Scripted(8), 0, Execution(), execute_steps=4, clock=watch)
     first = executed.plan(seen(0))
     assert (first.time[0], executed.delay_steps) == (pytest.approx(5.33), 4)
     watch.now = 5.7
@@ -116,8 +125,12 @@ def test_in_real_time_chunking_fixes_the_measured_delay() -> None:
     """The first plan is delayed by its own time, which is soon forgotten as a cold measurement."""
     keeping = Remembering(12)
     watch = Watch(5.0, 0.5, 0.14, 0.14)
-    executed = Execution("real_time_chunking", delay_s=0.1).session(
-        keeping, 0, execute_steps=4, clock=watch
+    executed = ChunkExecutor(
+        keeping,
+        0,
+        Execution("real_time_chunking", delay_s=0.1),
+        execute_steps=4,
+        clock=watch,
     )
     first = executed.plan(seen(0))
     watch.now = 5.7
@@ -136,7 +149,7 @@ def test_in_real_time_chunking_fixes_the_measured_delay() -> None:
 def test_stop_and_go_ends_plans_at_the_next_request() -> None:
     execution = Execution("stop_and_go", delay_s=0.2)
     assert execution.replan_after(3) is None
-    executed = execution.session(Scripted(8), 0, execute_steps=3)
+    executed = ChunkExecutor(Scripted(8), 0, execution, execute_steps=3)
     first, second = executed.plan(seen(0)), executed.plan(seen(3))
     assert (len(first.time), len(second.time)) == (3, 3)
     assert second.time[0] == pytest.approx(5.3 + 0.2)
@@ -165,31 +178,28 @@ def test_unknown_names_and_settings_are_rejected() -> None:
 
 def test_a_minimal_policy_supports_all_executions_except_real_time_chunking() -> None:
     for name in NAMES[:3]:
-        assert len(Execution(name).session(Scripted(8), 0, execute_steps=4).plan(seen(0)).time) in {
-            4,
-            8,
-        }
+        executed = ChunkExecutor(Scripted(8), 0, Execution(name), execute_steps=4)
+        assert len(executed.plan(seen(0)).time) in {4, 8}
     with pytest.raises(ValueError, match="ScriptedSession supports no action prefix"):
-        Execution("real_time_chunking").session(Scripted(8), 0, execute_steps=4)
+        ChunkExecutor(Scripted(8), 0, Execution("real_time_chunking"), execute_steps=4)
 
 
 def test_a_server_combines_plans_for_its_clients() -> None:
     combined = CombiningPolicy(Scripted(8), Execution("temporal_ensembling", decay=0.5))
     assert combined.contract == CONTRACT
-    by_hand = TemporalEnsemble(Scripted(8).session(4), CONTRACT, decay=0.5)
-    session = combined.session(4)
-    for step in range(3):
-        np.testing.assert_array_equal(
-            session.plan(seen(step)).action, by_hand.plan(seen(step)).action
-        )
-    going_on, here = (
-        CombiningPolicy(Keeping(8), Execution("real_time_chunking", delay_s=2 / HZ)).session(1),
-        RealTimeChunking(Keeping(8).session(1), CONTRACT, lambda: 2),
-    )
-    for step in (0, 3, 6):
-        np.testing.assert_array_equal(
-            going_on.plan(seen(step)).action, here.plan(seen(step)).action
-        )
+    session, own = combined.session(4), ScriptedSession(8, seed=4)
+    first, second = (session.plan(seen(step)).action for step in (0, 3))
+    (old, new) = (own.plan(seen(step)).action for step in (0, 3))
+    np.testing.assert_array_equal(first, old)
+    weight = np.exp(-0.5)
+    np.testing.assert_allclose(second[:5], (old[3:] + weight * new[:5]) / (1 + weight), rtol=1e-5)
+    np.testing.assert_array_equal(second[5:], new[5:])
+    late = CombiningPolicy(Keeping(8), Execution("real_time_chunking", delay_s=2 / HZ)).session(1)
+    first, second = late.plan(seen(0)), late.plan(seen(3))
+    np.testing.assert_array_equal(second.action[:2], first.action[3:5])
+    assert not accepts_prefix(late)
+    far = late.plan(seen(30))
+    assert far.time[0] == pytest.approx(8.0), "a server delays no plan; its clients do"
     for execution, words in (
         (Execution("stop_and_go"), "is decided where they are executed"),
         (Execution(delay_s=0.1), "is decided where they are executed"),

@@ -7,20 +7,36 @@ import numpy as np
 import pytest
 import torch
 from tests.policies.demonstrations import episode, observation_at
-from tests.policies.scripted import CONTRACT, RELATIVE, Keeping, KeepingSession, Scripted, seen
+from tests.policies.scripted import (
+    CONTRACT,
+    HZ,
+    RELATIVE,
+    Keeping,
+    KeepingSession,
+    Scripted,
+    Single,
+    seen,
+)
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.policies.algorithms.act import ActPolicy, ActSettings
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix
-from stringline.policies.execution.execution import RealTimeChunking, soft_weights
+from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix, Session
+from stringline.policies.execution.execution import ChunkExecutor, Execution, soft_weights
 from stringline.policies.observation.image_encoders import PlainVisionEncoder
 from stringline.policies.observation.observation_settings import PlainVisionSettings
 
 MakePolicy = Callable[..., ChunkPolicy]
 Observe = Callable[[int], dict[str, Array]]
+
+
+def chunking_of(session: Session, delay: int, contract: Contract = CONTRACT) -> ChunkExecutor:
+    """Returns an episode whose plans are expected after some control periods."""
+    execution = Execution("real_time_chunking", delay_s=delay / contract.control_hz)
+    policy = Single(session, contract)
+    return ChunkExecutor(policy, 0, execution, execute_steps=None, timed=False)
 
 
 def test_the_published_weights() -> None:
@@ -40,7 +56,7 @@ def test_the_published_weights() -> None:
 def test_fixed_actions_are_unchanged(delay: int, every: int, length: int) -> None:
     """Actions up to the delay are those of the previous plan, to the bit; the last are free."""
     session, free = KeepingSession(length, seed=1), KeepingSession(length, seed=1)
-    chunking = RealTimeChunking(session, CONTRACT, lambda: delay)
+    chunking = chunking_of(session, delay)
     before: ActionChunk | None = None
     for number in range(6):
         observation = seen(every * number)
@@ -62,7 +78,7 @@ def test_fixed_actions_are_unchanged(delay: int, every: int, length: int) -> Non
 
 def test_without_overlap_and_delay_it_is_a_receding_horizon() -> None:
     chunking, plain = (
-        RealTimeChunking(KeepingSession(8, 2), CONTRACT, lambda: 0),
+        chunking_of(KeepingSession(8, 2), 0),
         KeepingSession(8, 2),
     )
     for number in range(4):
@@ -73,7 +89,7 @@ def test_without_overlap_and_delay_it_is_a_receding_horizon() -> None:
 
 def test_between_actions_the_interpolation_of_the_old_plan_is_fixed() -> None:
     """After an observation between two actions, those that the sampler sends are fixed."""
-    chunking = RealTimeChunking(KeepingSession(8, 3), CONTRACT, lambda: 2)
+    chunking = chunking_of(KeepingSession(8, 3), 2)
     old = chunking.plan(seen(0)).action[:, 0].astype(np.float64)
     new = chunking.plan(seen(0) | {"time": np.asarray(5.325)}).action[:2, 0]
     np.testing.assert_allclose(
@@ -82,16 +98,18 @@ def test_between_actions_the_interpolation_of_the_old_plan_is_fixed() -> None:
 
 
 def test_a_delayed_plan_is_continued_with_its_delay() -> None:
-    session = KeepingSession(8, 4)
-    chunking = RealTimeChunking(session, CONTRACT, lambda: 3)
-    old = chunking.plan(seen(0)).action
-    chunking.postpone(0.5)
-    np.testing.assert_array_equal(chunking.plan(seen(7)).action[:3], old[2:5])
+    """The plan for 5.9 s is in force at 6.1 s, since the previous one has ended, and goes on."""
+    execution = Execution("real_time_chunking", delay_s=2 / HZ)
+    chunking = ChunkExecutor(Keeping(8), 4, execution, execute_steps=4)
+    chunking.plan(seen(0))
+    late = chunking.plan(seen(9))
+    np.testing.assert_allclose(late.time[0], 6.1)
+    np.testing.assert_array_equal(chunking.plan(seen(13)).action[:2], late.action[2:4])
 
 
 def test_a_delay_longer_than_the_rest_fixes_the_rest() -> None:
     session = KeepingSession(8, 5)
-    chunking = RealTimeChunking(session, CONTRACT, lambda: 6)
+    chunking = chunking_of(session, 6)
     old = chunking.plan(seen(0)).action
     np.testing.assert_array_equal(chunking.plan(seen(5)).action[:3], old[5:])
     assert chunking.plan(seen(40)).action.shape == (8, 1)
@@ -104,9 +122,9 @@ def test_sessions_without_support_of_prefixes_are_rejected() -> None:
         ValueError,
         match="ScriptedSession supports no action prefix.*use execution=receding_horizon",
     ):
-        RealTimeChunking(Scripted().session(0), CONTRACT, lambda: 0)
+        chunking_of(Scripted().session(0), 0)
     with pytest.raises(ValueError, match="'x' is relative to the position of the arm"):
-        RealTimeChunking(Keeping().session(0), RELATIVE, lambda: 0)
+        chunking_of(Keeping().session(0), 0, RELATIVE)
 
 
 @pytest.mark.parametrize("kind", ["diffusion", "flow", "energy"])
@@ -175,7 +193,7 @@ def test_act_rejects_the_first_plan_before_any_motion(
     with pytest.raises(
         ValueError, match="ACT generates a chunk in one step and supports no action prefix"
     ):
-        RealTimeChunking(act.session(0), act.contract, lambda: 1).plan(observe(0))
+        chunking_of(act.session(0), 1, act.contract).plan(observe(0))
 
 
 def test_invalid_prefixes_are_rejected() -> None:

@@ -3,11 +3,19 @@
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.policies.scripted import CONTRACT, HZ, RELATIVE, WITH_ROTATION, ScriptedSession, seen
+from tests.policies.scripted import (
+    HZ,
+    RELATIVE,
+    WITH_ROTATION,
+    Scripted,
+    ScriptedSession,
+    Single,
+    seen,
+)
 
 from stringline.datasets.contract.contract import Observation
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.execution.execution import TemporalEnsemble
+from stringline.policies.chunks.chunk import ActionChunk, Session
+from stringline.policies.execution.execution import ChunkExecutor, Execution
 
 
 class Given:
@@ -23,8 +31,13 @@ class Given:
         return self.plans.pop(0)
 
 
+def ensemble_of(session: Session, decay: float) -> ChunkExecutor:
+    execution = Execution("temporal_ensembling", decay=decay)
+    return ChunkExecutor(Single(session), 0, execution, execute_steps=None, timed=False)
+
+
 def averages(*plans: tuple[list[float], list[float]], decay: float) -> list[NDArray[np.float32]]:
-    ensemble = TemporalEnsemble(Given(*plans), CONTRACT, decay=decay)
+    ensemble = ensemble_of(Given(*plans), decay)
     return [ensemble.plan(seen(0)).action[:, 0] for _ in plans]
 
 
@@ -49,7 +62,7 @@ def test_averages_equal_those_computed_by_hand() -> None:
 def test_averages_equal_the_published_running_average(every: int, decay: float) -> None:
     """ACT's published code has a running average and a count: the same to rounding."""
     session = ScriptedSession(8, seed=3)
-    ensemble = TemporalEnsemble(session, CONTRACT, decay=decay)
+    ensemble = ensemble_of(session, decay)
     mean, count = np.zeros(0), np.zeros(0, np.int64)
     for number in range(12):
         found = ensemble.plan(seen(every * number)).action[:, 0]
@@ -79,15 +92,22 @@ def test_plans_that_have_ended_have_no_weight() -> None:
     assert (first.tolist(), second.tolist()) == ([5.0, 5.0], [1.0, 2.0])
 
 
-def test_delayed_plans_are_averaged_with_their_delay() -> None:
-    ensemble = TemporalEnsemble(
-        Given(([0.0, 0.1, 0.2], [0.0, 1.0, 2.0]), ([0.5, 0.6, 0.7], [7.0, 7.0, 7.0])),
-        CONTRACT,
-        decay=0.0,
+def test_delayed_plans_are_averaged_with_their_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second plan of 5.4 s is in force at 5.8 s, 0.5 s after the end of the first."""
+    looks = iter([0.0, 0.0, 0.0, 0.4, 0.0, 0.0])
+    monkeypatch.setattr(
+        "stringline.policies.execution.execution.time.perf_counter", lambda: next(looks)
     )
+    session = Given(
+        ([5.0, 5.1, 5.2], [0.0, 1.0, 2.0]),
+        ([5.4, 5.5, 5.6], [3.0, 4.0, 5.0]),
+        ([5.9, 6.0, 6.1], [7.0, 7.0, 7.0]),
+    )
+    execution = Execution("temporal_ensembling", delay_s="measured", decay=0.0)
+    ensemble = ChunkExecutor(Single(session), 0, execution, execute_steps=3)
     ensemble.plan(seen(0))
-    ensemble.postpone(0.4)
-    np.testing.assert_allclose(ensemble.plan(seen(5)).action[:, 0], [4.0, 4.5, 7.0], rtol=1e-6)
+    np.testing.assert_allclose(ensemble.plan(seen(4)).time, [5.8, 5.9, 6.0])
+    np.testing.assert_allclose(ensemble.plan(seen(9)).action[:, 0], [5.5, 6.0, 7.0], rtol=1e-6)
 
 
 def test_the_average_of_equal_plans_is_the_plan() -> None:
@@ -101,7 +121,7 @@ def test_the_average_of_equal_plans_is_the_plan() -> None:
                 float(observation["time"]) + np.arange(10) / HZ, plan[step : step + 10, None]
             )
 
-    ensemble = TemporalEnsemble(Same(), CONTRACT, decay=0.3)
+    ensemble = ensemble_of(Same(), 0.3)
     for step in range(20):
         np.testing.assert_allclose(
             ensemble.plan(seen(step)).action[:, 0], plan[step : step + 10], atol=1e-6
@@ -109,16 +129,10 @@ def test_the_average_of_equal_plans_is_the_plan() -> None:
 
 
 def test_actions_without_an_average_are_rejected() -> None:
-    session = ScriptedSession(8, seed=0)
-    with pytest.raises(
-        ValueError,
-        match="'turn' is part of a rotation. Allowed: joint, gripper",
+    execution = Execution("temporal_ensembling")
+    for contract, words in (
+        (WITH_ROTATION, "'turn' is part of a rotation. Allowed: joint, gripper"),
+        (RELATIVE, "'x' is relative to the position of the arm at that time. Allowed: absolute"),
     ):
-        TemporalEnsemble(session, WITH_ROTATION)
-    with pytest.raises(
-        ValueError,
-        match="'x' is relative to the position of the arm at that time. Allowed: absolute",
-    ):
-        TemporalEnsemble(session, RELATIVE)
-    with pytest.raises(ValueError, match="decay is nan"):
-        TemporalEnsemble(session, CONTRACT, decay=float("nan"))
+        with pytest.raises(ValueError, match=words):
+            ChunkExecutor(Scripted(8, contract), 0, execution, execute_steps=None)

@@ -23,7 +23,8 @@ from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import load_policy, save_policy
-from stringline.policies.execution.execution import WithInstruction
+from stringline.policies.chunks.chunk import Policy
+from stringline.policies.execution.execution import ChunkExecutor, Execution
 from stringline.policies.observation.instruction import TaskEmbedding, TextEmbedding
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 
@@ -119,6 +120,11 @@ def test_an_empty_instruction_has_no_effect(
     )
 
 
+def told(policy: Policy, text: str) -> ChunkExecutor:
+    """Starts an episode with an instruction."""
+    return ChunkExecutor(policy, 0, Execution(), execute_steps=None, instruction=text)
+
+
 def test_a_missing_instruction_is_rejected(of_demonstrations: OfDemonstrations) -> None:
     policy = of_demonstrations("+instruction=task")
     with pytest.raises(
@@ -132,22 +138,18 @@ def test_a_missing_instruction_is_rejected(of_demonstrations: OfDemonstrations) 
         policy.session(0).plan(instructed("hand over the pan"))
     one, other = (policy.session(0).plan(instructed(text)).action for text in TEXTS)
     assert not np.allclose(one, other, atol=1e-4)
-    assert np.array_equal(
-        WithInstruction(policy, TEXTS[1]).session(0).plan(observation_at(episode(0), 0)).action,
-        other,
+    assert np.array_equal(told(policy, TEXTS[1]).plan(observation_at(episode(0), 0)).action, other)
+    assert np.array_equal(told(policy, TEXTS[0]).plan(instructed(TEXTS[1])).action, other), (
+        "an instruction in the observation takes precedence"
     )
-    assert np.array_equal(
-        WithInstruction(policy, TEXTS[0]).session(0).plan(instructed(TEXTS[1])).action, other
-    ), "an instruction in the observation takes precedence"
-    assert WithInstruction(policy, "").contract == policy.contract
     with pytest.raises(
         ValueError, match=r"no instruction 'hand over the pan'. Did you mean 'hand over the pen'"
     ):
-        WithInstruction(policy, "hand over the pan")
+        told(policy, "hand over the pan")
     unasked = of_demonstrations()
     plain = unasked.session(0).plan(observation_at(episode(0), 0)).action
     assert np.array_equal(
-        WithInstruction(unasked, "anything").session(0).plan(observation_at(episode(0), 0)).action,
+        told(unasked, "anything").plan(observation_at(episode(0), 0)).action,
         plain,
     )
 

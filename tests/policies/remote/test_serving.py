@@ -19,7 +19,7 @@ from tests.policies.remote.served import CONTRACT, Drift, Keeps, Running, observ
 
 from stringline.datasets.contract.contract import Array
 from stringline.policies.chunks.chunk import ActionPrefix
-from stringline.policies.execution.execution import Execution
+from stringline.policies.execution.execution import ChunkExecutor, Execution
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.protocol import RemoteError
 
@@ -53,7 +53,9 @@ def test_prefixes_are_sent_to_the_server_and_returned_unchanged(
         np.testing.assert_array_equal(found.action, expected.action)
     np.testing.assert_array_equal(found.action[:2], fixed.action[:2])
     execution = Execution("real_time_chunking", delay_s=0.04)
-    here, there = (execution.session(policy, 3, execute_steps=2) for policy in (Keeps(), remote))
+    here, there = (
+        ChunkExecutor(policy, 3, execution, execute_steps=2) for policy in (Keeps(), remote)
+    )
     for step in range(3):
         seen = observation(step, 7.0 + step / 25)
         np.testing.assert_array_equal(here.plan(seen).action, there.plan(seen).action)

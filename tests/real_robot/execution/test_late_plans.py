@@ -8,7 +8,7 @@ import pytest
 from stringline.datasets.contract.contract import Array, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk, Session
-from stringline.policies.execution.execution import Execution
+from stringline.policies.execution.execution import ChunkExecutor, Execution
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
@@ -79,7 +79,7 @@ def test_in_lock_step_a_plan_is_followed_after_the_given_delay() -> None:
         robot = LockStepRobot(emulator, device, Stairs.contract, ALOHA)
         for delay_s in (0.0, 0.1):
             policy, execution = Stairs(), Execution(delay_s=delay_s)
-            session = execution.session(policy, 0, execute_steps=10)
+            session = ChunkExecutor(policy, 0, execution, execute_steps=10)
             episode = robot.run(session, 0, execute_steps=execution.replan_after(10))
             np.testing.assert_allclose(policy.asked, [0.0, 0.2, 0.4, 0.6], atol=1e-9)
             first = np.array([command[0] for command in episode.commands])
@@ -100,7 +100,7 @@ def test_in_real_time_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
     with device_of(emulator, lock_step=False) as device:
         device.connect()
         device.arm()
-        session = Noted(execution.session(policy, 0, execute_steps=10, clock=time.monotonic))
+        session = Noted(ChunkExecutor(policy, 0, execution, execute_steps=10, clock=time.monotonic))
         robot = RealTimeRobot(device, NoCameras(), policy.contract, ALOHA)
         episode = robot.run(
             session,
@@ -117,4 +117,4 @@ def test_in_real_time_whole_chunks_follow_each_other_and_wait_for_the_next_plan(
     for before, after in zip(policy.asked, policy.asked[1:], strict=False):
         assert after - before >= 0.05 + 10 / HZ - 0.02
     with pytest.raises(ValueError, match="Stairs supports no action prefix"):
-        Execution("real_time_chunking").session(policy, 0, execute_steps=10, clock=time.monotonic)
+        ChunkExecutor(policy, 0, Execution("real_time_chunking"), execute_steps=10)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Array, Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.execution.execution import ExecutedSession, Latency, PassThrough
+from stringline.policies.execution.execution import ChunkExecutor, Execution
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
@@ -44,9 +44,14 @@ class Frames:
 class Towards:
     """A policy with a constant target, whose plans take some time."""
 
+    contract = BLIND
+
     def __init__(self, target: Vector, *, seconds: float = 0.0, waypoints: int = 30) -> None:
         self.target, self.seconds, self.waypoints = target, seconds, waypoints
         self.seen: list[Observation] = []
+
+    def session(self, seed: int) -> "Towards":
+        return self
 
     def plan(self, observation: Observation) -> ActionChunk:
         self.seen.append(observation)
@@ -157,9 +162,7 @@ def test_a_plan_from_an_old_observation_is_not_followed_in_any_execution(
         device.arm()
         for seconds in (0.3, 0.0):
             policy = Towards(away(0.2), seconds=seconds, waypoints=6)
-            session = ExecutedSession(
-                PassThrough(policy), 50.0, Latency(50.0), execute_steps=6, clock=time.monotonic
-            )
+            session = ChunkExecutor(policy, 0, Execution(), execute_steps=6, clock=time.monotonic)
             episode = robot(device).run(
                 session, 1.0, execute_steps=6, done=lambda: False, report=lambda *_: None
             )

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from typing import cast
 
 import numpy as np
@@ -18,11 +17,10 @@ from tests.sim.menagerie_files import write_aloha
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.policies.execution.execution import Execution
+from stringline.policies.execution.execution import ChunkExecutor, Execution
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.lock_step import LockStepRobot
 from stringline.real_robot.protocol_in_the_loop.loop_evaluation import (
-    LockedPolicy,
     LoopEvaluation,
     open_lock_step_robot,
 )
@@ -115,7 +113,7 @@ def test_every_execution_plans_at_its_times_and_moves_the_arms(
     asked_at: list[float],
 ) -> None:
     policy = Knowing({SEED: demonstration[0]})
-    session = execution.session(LockedPolicy(policy, Lock()), SEED, execute_steps=execute_steps)
+    session = ChunkExecutor(policy, SEED, execution, execute_steps=execute_steps)
     states: list[DeviceState] = []
 
     def until(state: DeviceState, seconds: float) -> None:

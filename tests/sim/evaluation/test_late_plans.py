@@ -14,7 +14,7 @@ from tests.sim.track import Track
 
 from stringline.datasets.contract.contract import Array
 from stringline.policies.chunks.chunk import ActionChunk, Policy
-from stringline.policies.execution.execution import NAMES, Execution
+from stringline.policies.execution.execution import NAMES, ChunkExecutor, Execution
 from stringline.sim.evaluation.results import EpisodeResult, OtherEvaluationError
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.rollout.rollout import DelayedChunk, Rollout
@@ -37,7 +37,7 @@ def carried_out(
         steps: Of the episode.
         delays: Arrive in place of those of the execution; the plans are then taken as they are.
     """
-    session = execution.session(policy, 0, execute_steps=execute_steps)
+    session = ChunkExecutor(policy, 0, execution, execute_steps=execute_steps)
     plans, asked, late = list[NDArray[np.float32]](), list[int](), list(delays)
 
     def plan(observation: Mapping[str, Array]) -> DelayedChunk:

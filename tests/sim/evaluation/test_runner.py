@@ -16,7 +16,6 @@ from tests.sim.in_process import InProcess
 from stringline.datasets.contract.contract import Camera, Contract, Observation
 from stringline.datasets.contract.instructions import instruction_of
 from stringline.policies.chunks.chunk import ActionChunk, Session
-from stringline.policies.execution.execution import WithInstruction
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.evaluation.results import EpisodeResult, command_acceleration
 from stringline.sim.evaluation.runner import Evaluation
@@ -77,12 +76,19 @@ def test_stored_observations_have_the_instruction_that_the_policy_received(
     tmp_path: Path, contract: Contract
 ) -> None:
     """A report asks the policy again, and a policy of several tasks needs its instruction."""
-    policy = WithInstruction(Wander(contract), "put the mug on the plate")
+    text = "put the mug on the plate"
     with closing(InProcess()) as here:
-        Evaluation(policy, WORLD, execute_steps=10, cluster=here, videos=tmp_path).run([7])
+        Evaluation(
+            Wander(contract),
+            WORLD,
+            execute_steps=10,
+            instruction=text,
+            cluster=here,
+            videos=tmp_path,
+        ).run([7])
     observation = read_first_observation(tmp_path / "7.npz")
     assert observation is not None
-    assert instruction_of(observation) == "put the mug on the plate"
+    assert instruction_of(observation) == text
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Plans for several worlds at once: all are answered, also while episodes end and workers die."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,24 +12,31 @@ from tests.sim.evaluation.test_late_plans import Constant, outcome
 from tests.sim.in_process import InProcess
 from tests.sim.track import Track, mortal_track
 
+from stringline.datasets.contract.contract import Observation
+from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix, Session
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.rollout.rollout import DelayedChunk
 from stringline.sim.rollout.workers import Command, MakeWorld, Message, WorldHost
 
 SEEDS, STEPS = list(range(20, 27)), 20
 
 
-class Recorded:
-    """Runs the calls of a batch one by one and records their number."""
+class Recorded(Constant):
+    """Plans one by one and records the number of observations of each batch."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self) -> None:
+        super().__init__(8)
         self.sizes = list[int]()
 
-    def together(self, calls: Sequence[Callable[[], DelayedChunk]]) -> list[DelayedChunk]:
-        self.sizes.append(len(calls))
-        return [call() for call in calls]
+    def plan_batch(
+        self,
+        sessions: Sequence[Session],
+        observations: Sequence[Observation],
+        prefixes: Sequence[ActionPrefix | None],
+    ) -> list[ActionChunk]:
+        assert list(prefixes) == [None] * len(sessions)
+        self.sizes.append(len(sessions))
+        return [each.plan(seen) for each, seen in zip(sessions, observations, strict=True)]
 
 
 class World:
@@ -71,22 +78,21 @@ def test_results_equal_those_without_batches(
     serial: list[EpisodeResult], size: int, workers: int
 ) -> None:
     """At the end fewer episodes run than a batch has; their plans do not wait."""
-    batches = Recorded(size)
+    policy = Recorded()
     got = Evaluation(
-        Constant(8),
+        policy,
         partial(Track, STEPS),
         execute_steps=3,
         workers=workers,
         cluster=InTurns(),
-        batches=batches,
+        plan_batch=size,
     ).run(SEEDS)
     assert outcome(got) == outcome(serial)
-    assert max(batches.sizes) == min(size, workers)
-    assert sum(batches.sizes) == sum(result.plans for result in got)
+    assert max(policy.sizes, default=1) == min(size, workers)
+    assert sum(policy.sizes) <= sum(result.plans for result in got)
 
 
 def test_processes_that_die(serial: list[EpisodeResult], tmp_path: Path) -> None:
     world = partial(mortal_track, Deaths(tmp_path, by_kill={21: 1, 24: 2}, by_fault={}), STEPS)
-    batches = Recorded(3)
-    got = Evaluation(Constant(8), world, execute_steps=3, workers=3, batches=batches).run(SEEDS)
+    got = Evaluation(Recorded(), world, execute_steps=3, workers=3, plan_batch=3).run(SEEDS)
     assert outcome(got) == outcome(serial)

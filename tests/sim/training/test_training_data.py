@@ -20,7 +20,7 @@ from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy
-from stringline.policies.execution.execution import WithInstruction
+from stringline.policies.execution.execution import ChunkExecutor, Execution
 from stringline.sim.train import train_policy
 from stringline.sim.training.training_data import TrainingData, WindowBatches, sources_of
 from stringline.sim.training.training_settings import TrainingSettings
@@ -179,7 +179,7 @@ def test_history_and_instructions_are_trained_and_recorded(
     policy = load_policy(tmp_path / "checkpoint")
     plans = []
     for text in TEXTS:
-        session = WithInstruction(policy, text).session(0)
+        session = ChunkExecutor(policy, 0, Execution(), execute_steps=None, instruction=text)
         for step in (0, 4, 8):
             plan = session.plan(observation_at(episode(0), step))
         plans.append(plan.action)

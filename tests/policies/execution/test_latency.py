@@ -3,7 +3,13 @@
 import pytest
 from tests.policies.scripted import Keeping, Scripted, seen
 
-from stringline.policies.execution.execution import KEPT, Execution, Latency, periods
+from stringline.policies.execution.execution import (
+    KEPT,
+    ChunkExecutor,
+    Execution,
+    Latency,
+    periods,
+)
 
 
 def test_the_expected_delay_is_the_longest_of_the_latest() -> None:
@@ -57,28 +63,21 @@ def test_plans_that_would_be_too_late_are_rejected_at_once(
 ) -> None:
     """The published condition, d <= s <= H - d, for every execution with overlapping plans."""
     for name in ("receding_horizon", "temporal_ensembling", "real_time_chunking"):
-        executed = Execution(name, delay_s=delay_s).session(
-            Keeping(8), 0, execute_steps=execute_steps
-        )
+        execution = Execution(name, delay_s=delay_s)
+        executed = ChunkExecutor(Keeping(8), 0, execution, execute_steps=execute_steps)
         with pytest.raises(ValueError, match=words):
             executed.plan(seen(0))
-    assert (
-        len(
-            Execution("stop_and_go", delay_s=delay_s)
-            .session(Keeping(8), 0, execute_steps=None)
-            .plan(seen(0))
-            .time
-        )
-        == 8
-    )
+    stopping = Execution("stop_and_go", delay_s=delay_s)
+    executed = ChunkExecutor(Keeping(8), 0, stopping, execute_steps=None)
+    assert len(executed.plan(seen(0)).time) == 8
 
 
 def test_a_horizon_longer_than_the_chunk_is_rejected() -> None:
-    executed = Execution("stop_and_go").session(Scripted(8), 0, execute_steps=9)
+    executed = ChunkExecutor(Scripted(8), 0, Execution("stop_and_go"), execute_steps=9)
     with pytest.raises(
         ValueError,
         match="execute_steps is 9; allowed: up to 8, the actions of a chunk",
     ):
         executed.plan(seen(0))
     with pytest.raises(ValueError, match="execute_steps is 0; allowed: 1 and above, or null"):
-        Execution().session(Scripted(8), 0, execute_steps=0)
+        ChunkExecutor(Scripted(8), 0, Execution(), execute_steps=0)
