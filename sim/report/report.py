@@ -369,7 +369,7 @@ def _rates(report: Report, summaries: Mapping[str, Summary]) -> Table:
             _measured("acceleration", "rad/s²"),
             _measured("limit hits", "%"),
             _measured("time per plan", "ms"),
-            _measured("95 %", "ms"),
+            _measured("95\N{NO-BREAK SPACE}%", "ms"),
         ]
     blank = [Cell("", span=len(columns) - 5)] if summaries else []
     lines = []
@@ -489,7 +489,7 @@ def _episodes(report: Report, rows: Sequence[_Row]) -> list[Content]:
         *([Column("stages, grippers")] if timelines else []),
         Column("plans", kind="number", sort=True),
         _measured("time per plan", "ms", sort=True),
-        _measured("95 %", "ms", sort=True),
+        _measured("95\N{NO-BREAK SPACE}%", "ms", sort=True),
         _measured("acceleration", "rad/s²", sort=True),
         _measured("limit hits", "%", sort=True),
         *([Column("repeat")] if report.reruns else []),
