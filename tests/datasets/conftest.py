@@ -1,5 +1,6 @@
 """Random episodes of a small contract, and a simulated demonstration."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import settings
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
+from stringline.datasets.data import main
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collection.demonstration import record_episode
@@ -24,8 +26,28 @@ settings.load_profile("patient")
 
 Arrays = dict[str, NDArray[Any]]
 MakeEpisode = Callable[..., Arrays]
+DataCommand = Callable[..., tuple[int, str, str]]
 Knock = Callable[[str, NDArray[np.float64]], StoredEpisode]
 TASK = "hand_over_banana"
+
+
+@pytest.fixture
+def data_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> DataCommand:
+    """Returns a function that runs `stringline-data`; it returns the exit status and the output."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["stringline-data", *words])
+        status = 0
+        try:
+            main()
+        except SystemExit as ended:
+            status = int(str(ended.code))
+        written = capsys.readouterr()
+        return status, written.out, written.err
+
+    return run
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.datasets.conftest import DataCommand
 
-from stringline.datasets.data import TASKS, main, overview
+from stringline.datasets.data import TASKS, overview
 from stringline.datasets.store.store import EpisodeStore
 
 
@@ -18,22 +19,15 @@ def test_the_overview_has_a_line_for_each_verb() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
-def test_help_is_the_overview(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
-    main()
-    assert capsys.readouterr().out == overview()
+def test_help_is_the_overview(arguments: list[str], data_command: DataCommand) -> None:
+    assert data_command(*arguments)[:2] == (0, overview())
 
 
 @pytest.mark.parametrize("verb", TASKS)
-def test_each_verb_has_a_function_and_a_help_text(
-    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_verb_has_a_function_and_a_help_text(verb: str, data_command: DataCommand) -> None:
     assert callable(pkgutil.resolve_name(TASKS[verb]))
-    monkeypatch.setattr(sys, "argv", ["stringline-data", verb, "--help"])
-    main()
-    text = capsys.readouterr().out
+    status, text, _ = data_command(verb, "--help")
+    assert status == 0
     assert text.startswith(f"stringline-data {verb} [")
     assert f"  stringline-data {verb} " in text
 
@@ -42,28 +36,16 @@ def test_each_verb_has_a_function_and_a_help_text(
     ("arguments", "answer"),
     [
         (["verifi", "store=x"], "There is no verb 'verifi'. Did you mean 'verify'"),
-        (
-            ["verify", "sotre=x"],
-            (
-                "There is no option 'sotre'. Did you mean 'store'? All options: stringline-data "
-                "verify --help"
-            ),
-        ),
+        (["verify", "sotre=x"], "There is no option 'sotre'. Did you mean 'store'"),
         (["verify"], "stringline-data verify store="),
         (["verify", "store=nowhere"], "There is no episode store at nowhere"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(
-    arguments: list[str],
-    answer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], answer: str, data_command: DataCommand
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    error = capsys.readouterr().err
-    assert caught.value.code == 2
+    status, _, error = data_command(*arguments)
+    assert status == 2
     assert answer in error
     assert error.count("\n") == 1
 

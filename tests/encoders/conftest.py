@@ -42,6 +42,7 @@ from stringline.encoders.positions.rotary import (
     TensorProductString,
 )
 
+Draw = Callable[..., torch.Tensor]
 HEADS, HEAD_DIM = 2, 16
 METRES = (0.2, 2.0)
 
@@ -202,7 +203,7 @@ def starting_encoding(request: pytest.FixtureRequest) -> PositionEncoding:
 
 
 @pytest.fixture
-def draw() -> Callable[..., torch.Tensor]:
+def draw() -> Draw:
     """Returns normal float64 numbers of a shape, the same in every run."""
     generator = torch.Generator().manual_seed(0)
     return lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)

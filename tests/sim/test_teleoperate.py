@@ -189,10 +189,7 @@ def check(episode: StoredEpisode, height: float) -> None:
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (
-            ["task=hand_over_bananna"],
-            r"There is no task 'hand_over_bananna'. Did you mean 'hand_over_banana'",
-        ),
+        (["task=hand_over_bananna"], "task 'hand_over_bananna'. Did you mean 'hand_over_banana'"),
         (
             ["gamepad.device={tmp}/js0"],
             r"There is no gamepad at {tmp}/js0 \(No such file or directory\). Found: none.",

@@ -72,12 +72,10 @@ def test_the_task_receives_the_options_of_the_command_line(attempt: Attempt) -> 
     seen: list[DictConfig] = []
     code, _, _ = attempt(seen.append, "flour=rye", "oven.minutes=50", "name=dinner")
     assert code == 0
-    assert (seen[0].flour.dark, seen[0].oven.minutes, seen[0].loaves, seen[0].name) == (
-        True,
-        50,
-        2,
-        "dinner",
-    )
+    assert seen[0].flour.dark is True
+    assert seen[0].oven.minutes == 50
+    assert seen[0].loaves == 2
+    assert seen[0].name == "dinner"
 
 
 def test_a_command_leaves_no_files(attempt: Attempt) -> None:
@@ -189,31 +187,25 @@ def test_valid_values_of_other_types_are_accepted(attempt: Attempt) -> None:
         "name=true",
     )
     assert attempt(seen.append, *arguments)[0] == 0
-    assert (seen[0].loaves, seen[0].oven.degrees, seen[0].oven.door, seen[0].name) == (
-        None,
-        [1, 2],
-        "open",
-        True,
-    )
+    assert seen[0].loaves is None
+    assert seen[0].oven.degrees == [1, 2]
+    assert seen[0].oven.door == "open"
+    assert seen[0].name is True
     assert attempt(seen.append, "flour=rye", "flour.dark=false", "loaves=1e2", "name='7'")[0] == 0
     assert (seen[1].flour.dark, seen[1].loaves, seen[1].name) == (False, 100.0, "7")
 
 
 def test_an_error_of_this_package_is_one_line_without_a_traceback(attempt: Attempt) -> None:
     code, _, error = attempt(lambda _: Camera("a", 0, 1), "name=x")
-    assert (code, error) == (
-        2,
-        "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n",
-    )
+    assert code == 2
+    assert error == "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n"
 
 
 def test_an_error_during_instantiation_by_hydra_is_one_line(attempt: Attempt) -> None:
     camera = {"_target_": "stringline.Camera", "name": "a", "height": 0, "width": 1}
     code, _, error = attempt(lambda _: instantiate(camera), "name=x")
-    assert (code, error) == (
-        2,
-        "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n",
-    )
+    assert code == 2
+    assert error == "stringline-bake: Camera 'a' has size 0x1; both must be positive.\n"
 
 
 def test_an_error_in_a_worker_is_one_line(attempt: Attempt) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
+from tests.datasets.extensions.conftest import WriteModule
 
 from stringline.datasets.command.class_choices import class_choices
 from stringline.datasets.command.configuration import Configuration
@@ -14,7 +15,6 @@ from stringline.datasets.command.help_text import help_text
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 TRAIN = Configuration(CONFIGS, "train", "stringline-train")
-WriteModule = Callable[[str, str], Path]
 Compose = Callable[..., dict[str, Any]]
 
 CLASSES = """

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 from omegaconf import DictConfig
+from tests.datasets.extensions.conftest import WriteModule
 
 from stringline.datasets.command.application import run
 from stringline.datasets.extensions.trust import consented, named_packages, packages_of
-
-WriteModule = Callable[[str, str], Path]
 
 
 def test_named_classes_are_trusted_for_one_command_and_others_are_kept(

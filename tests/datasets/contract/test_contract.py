@@ -88,31 +88,15 @@ def test_valid_data_is_accepted() -> None:
     [
         ("time", np.zeros(STEPS), r"time does not increase at step 1"),
         ("time", np.array([]), r"at least one step"),
-        (
-            "rgb/eye",
-            np.zeros((FRAMES, 4, 6, 3), np.float32),
-            r"rgb/eye has type float32; allowed: uint8",
-        ),
-        (
-            "rgb/eye",
-            np.zeros((FRAMES, 6, 4, 3), np.uint8),
-            r"rgb/eye has shape \(3, 6, 4, 3\); allowed: \(3, 4, 6, 3\)",
-        ),
-        (
-            "depth/eye",
-            np.ones((FRAMES, 4, 6), np.float32),
-            r"depth/eye has type float32; allowed: uint16",
-        ),
+        ("rgb/eye", np.zeros((FRAMES, 4, 6, 3), np.float32), "rgb/eye has type float32"),
+        ("rgb/eye", np.zeros((FRAMES, 6, 4, 3), np.uint8), r"rgb/eye has shape \(3, 6, 4, 3\)"),
+        ("depth/eye", np.ones((FRAMES, 4, 6), np.float32), "depth/eye has type float32"),
         (
             "action",
             np.full((STEPS, 2), np.nan, np.float32),
             r"action is not finite at index \(0, 0\)",
         ),
-        (
-            "frame/eye",
-            np.full(STEPS, 7, np.int32),
-            r"frame/eye points at frames 7 to 7; there are 3",
-        ),
+        ("frame/eye", np.full(STEPS, 7, np.int32), "frame/eye points at frames 7 to 7"),
         ("reward", np.zeros(2), r"reward has 2 steps, time has 5"),
         ("series/force", np.zeros((4, 3)), r"series/force has shape .* allowed: \(5, 3\)"),
         ("series/force", np.zeros(5, int), "series/force has type int64; allowed: float32 and"),
@@ -189,9 +173,7 @@ def test_empty_contracts(changes: dict[str, object], message: str) -> None:
 def test_invalid_cameras() -> None:
     with pytest.raises(ValueError, match=r"size 0x4; both must be positive"):
         Camera("eye", 0, 4)
-    with pytest.raises(
-        ValueError, match=r"depth_unit_m is 1; allowed: above 0 and at most 0.001 m"
-    ):
+    with pytest.raises(ValueError, match="depth_unit_m is 1; allowed: above 0 and at most 0.001 m"):
         Camera("eye", 4, 4, "measured", 1)
 
 

@@ -7,14 +7,13 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from numpy.typing import NDArray
+from tests.datasets.conftest import MakeEpisode
 from zarr.storage import ZipStore
 
 import stringline.datasets.editing.archive
@@ -24,8 +23,6 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore, format_size
 from stringline.datasets.store.verification import verify_store
 from stringline.datasets.store.zarr_layout import array_name
-
-MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
 
 @pytest.fixture

@@ -108,9 +108,7 @@ def test_invalid_estimations(store: EpisodeStore, tmp_path: Path) -> None:
         estimate_depth(store, tmp_path / "copy", DepthEstimation(by_brightness, "red", ["wirst"]))
     with pytest.raises(ValueError, match=r"batch is 0; allowed: 1 and above"):
         DepthEstimation(by_brightness, "red", batch=0)
-    with pytest.raises(
-        ValueError, match=r"farthest_m is 100.0; allowed at a unit of 0.001 m: up to 65.535"
-    ):
+    with pytest.raises(ValueError, match="farthest_m is 100.0; allowed at a unit of 0.001 m"):
         DepthEstimation(by_brightness, "red", farthest_m=100.0)
     crooked = DepthEstimation(lambda images: by_brightness(images)[:, 1:], "crooked", ["wrist"])
     with pytest.raises(

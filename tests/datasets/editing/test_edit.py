@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.datasets.conftest import MakeEpisode
 from tests.datasets.editing.waiting import delete_locked, waiting
 
 from stringline.datasets.contract.contract import Contract
@@ -32,7 +33,6 @@ from stringline.datasets.store.transactions import recover, transaction, trash_o
 from stringline.datasets.store.verification import verify_store
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
-MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 STEPS = 40
 
 
@@ -113,19 +113,13 @@ def test_times_from_the_end(store: EpisodeStore) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (
-            lambda s, n: trim(s, n, from_s=0.9),
-            r"lasts 0.78 s; nothing is left from 0.9 s to 0.78 s",
-        ),
+        (lambda s, n: trim(s, n, from_s=0.9), "lasts 0.78 s; nothing is left from 0.9 s to 0.78 s"),
         (lambda s, n: trim(s, n, from_s=0.5, to_s=-0.5), r"nothing is left from 0.5 s to 0.28 s"),
         (lambda s, n: trim(s, n, from_s=-1), r"nothing is left from -1 s"),
         (lambda s, n: split_episode(s, n[0], []), "Set at_s, the times of the splits"),
         (lambda s, n: split_episode(s, n[0], [0.0]), r"a split at \[0.0\] leaves an empty part"),
         (lambda s, n: split_episode(s, n[0], [0.2, 0.201, 0.209]), "leaves an empty part"),
-        (
-            lambda s, n: relabel(s, n),
-            "Nothing to change: give one of success, instruction, task, source",
-        ),
+        (lambda s, n: relabel(s, n), "Nothing to change: give one of success, instruction, task"),
         (lambda s, n: relabel(s, n, task=""), "An episode needs the name of its task"),
         (
             lambda s, n: select(s, ["reach.0000000001.x"]),
@@ -136,10 +130,7 @@ def test_times_from_the_end(store: EpisodeStore) -> None:
             lambda s, n: filter_store(s, s.path / "x", Conditions(task="fly")),
             "None of the 6 episodes in .* meets .*task='fly'",
         ),
-        (
-            lambda s, n: split_store(s, {s.path / "x": 0.5}),
-            r"The shares are \[0.5\]; allowed: positive numbers with the sum 1",
-        ),
+        (lambda s, n: split_store(s, {s.path / "x": 0.5}), r"The shares are \[0.5\]"),
         (
             lambda s, n: split_store(s, {s.path / "x": 0.99, s.path / "y": 0.01}),
             "A share of 0.01 of 6 episodes leaves none for",
@@ -182,12 +173,10 @@ def test_relabelling_copies_no_image(store: EpisodeStore) -> None:
     (new,) = relabel(store, [name], success=True, instruction="touch it", task="touch")
     assert verify_store(store) == {}
     attributes = store.episode(new).attributes
-    assert (attributes.success, attributes.instruction, attributes.task, attributes.seed) == (
-        True,
-        "touch it",
-        "touch",
-        5,
-    )
+    assert attributes.success is True
+    assert attributes.instruction == "touch it"
+    assert attributes.task == "touch"
+    assert attributes.seed == 5
     assert attributes.source == "teleoperation"
     assert (store.path / new / "rgb.front/c/0/0/0/0").stat().st_ino == inode
     for key, array in contents(store, new).items():

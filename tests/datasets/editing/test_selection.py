@@ -1,13 +1,11 @@
 """New stores from episodes of others: filter, merge, split; arrays are shared, or copied."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from numpy.typing import NDArray
+from tests.datasets.conftest import MakeEpisode
 from tests.datasets.editing.waiting import delete_locked, waiting
 
 from stringline.datasets.contract.contract import Contract
@@ -17,8 +15,6 @@ from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store
-
-MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from PIL import Image
+from tests.datasets.conftest import MakeEpisode
 
 from stringline.datasets.cameras.resampling import (
     DepthResampling,
@@ -26,7 +26,6 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store
 
-MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 SIZES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
@@ -60,10 +59,8 @@ def test_the_mean_of_an_image_stays(old: tuple[int, int], new: tuple[int, int], 
 
 def test_the_same_size_changes_nothing() -> None:
     rng = np.random.default_rng(0)
-    images, depth = (
-        rng.integers(0, 256, (20, 7, 5, 3), np.uint8),
-        rng.integers(0, 65536, (20, 7, 5)).astype(np.uint16),
-    )
+    images = rng.integers(0, 256, (20, 7, 5, 3), np.uint8)
+    depth = rng.integers(0, 65536, (20, 7, 5)).astype(np.uint16)
     np.testing.assert_array_equal(resample_colour(images, 7, 5), images)
     np.testing.assert_array_equal(resample_depth(depth, 7, 5), depth)
     np.testing.assert_array_equal(resample_depth(depth, 7, 5, "valid_mean"), depth)
@@ -236,9 +233,7 @@ def test_mistakes(
         cache(store, tmp_path / "new", Resolution(3, 4, ["frond"]))
     with pytest.raises(ValueError, match="allowed: positive numbers"):
         Resolution(0, 4)
-    with pytest.raises(
-        ValueError, match="no way to resample depth 'nearst'. Did you mean 'nearest'"
-    ):
+    with pytest.raises(ValueError, match="way to resample depth 'nearst'. Did you mean 'nearest'"):
         Resolution(3, 4, None, "nearst")  # type: ignore[arg-type]
     other = EpisodeStore.create(tmp_path / "other")
     other.write(make_episode(), EpisodeAttributes(contract, "reach", 9))

@@ -133,10 +133,7 @@ def test_a_step_is_no_faster_than_the_joints(kinematics: InverseKinematics) -> N
 
 
 def test_targets_out_of_reach_raise_an_error(kinematics: InverseKinematics) -> None:
-    with pytest.raises(
-        OutOfReachError,
-        match=r"Out of reach: right at \[2\.0, 0\.0, 0\.5\] m; the remaining error is",
-    ):
+    with pytest.raises(OutOfReachError, match=r"Out of reach: right at \[2\.0, 0\.0, 0\.5\] m"):
         kinematics.solve({"right": pose((2.0, 0.0, 0.5))}, ALOHA.home)
 
 

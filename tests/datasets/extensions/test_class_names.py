@@ -38,11 +38,9 @@ def test_other_texts_are_rejected(text: str, message: str) -> None:
 
 def test_the_package_is_the_first_part() -> None:
     name = ClassName.parse("my_package.policies.mine:Policy")
-    assert (name.package, name.module, name.name) == (
-        "my_package",
-        "my_package.policies.mine",
-        "Policy",
-    )
+    assert name.package == "my_package"
+    assert name.module == "my_package.policies.mine"
+    assert name.name == "Policy"
     assert str(name) == "my_package.policies.mine:Policy"
     with pytest.raises(ValueError, match=r"'my_package.policies' is not the name of a package"):
         check_package("my_package.policies")

@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.datasets.extensions.conftest import WriteModule
 
 from stringline.datasets.extensions.class_names import ClassName
 from stringline.datasets.extensions.trust import (
@@ -18,8 +18,6 @@ from stringline.datasets.extensions.trust import (
     remembered,
     trust_file,
 )
-
-WriteModule = Callable[[str, str], Path]
 
 
 def test_a_package_without_consent_is_not_imported(

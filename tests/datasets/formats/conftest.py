@@ -1,26 +1,25 @@
 """A short episode of ALOHA in the contract's terms, and functions that import data sets."""
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.datasets.conftest import Arrays, DataCommand
 
 from stringline.datasets.contract.contract import Camera
-from stringline.datasets.data import main
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome, import_data
+from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
 Run = Callable[..., tuple[int, str, list[StoredEpisode]]]
-Arrays = dict[str, NDArray[Any]]
+OPENINGS = AlohaLayout("opening", "opening")
 HEIGHT, WIDTH = 16, 24
 Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 
@@ -118,22 +117,16 @@ def size_of(path: Path) -> int:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path: Path, data_command: DataCommand) -> Run:
     """Returns a function that imports a set; it returns the exit code, the words, the episodes."""
 
     def command(path: Path, kind: str, *arguments: str) -> tuple[int, str, list[StoredEpisode]]:
         store = tmp_path / f"store_{len(list(tmp_path.glob('store_*')))}"
         words = [f"format={kind}", f"path={path}", f"store={store}", *arguments]
         grippers = ["layout.state_gripper=opening", "layout.action_gripper=opening"]
-        monkeypatch.setattr(sys, "argv", ["stringline-data", "import", *words, *grippers])
-        status = 0
-        try:
-            main()
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        said = capsys.readouterr()
+        status, out, error = data_command("import", *words, *grippers)
         found = EpisodeStore.open(store).episodes() if store.exists() else ()
-        text = re.sub(" {2,}", "  ", said.out + said.err)  # The columns of tables.
+        text = re.sub(" {2,}", "  ", out + error)  # The columns of tables.
         return status, text, sorted(found, key=lambda each: each.steps)
 
     return command

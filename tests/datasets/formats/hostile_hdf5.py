@@ -1,7 +1,6 @@
 """Hostile HDF5 files, of ACT and robomimic."""
 
 import io
-import os
 import struct
 import zlib
 from collections.abc import Callable
@@ -11,30 +10,25 @@ from typing import Any
 import h5py
 import numpy as np
 from PIL import Image
-from tests.datasets.formats.hostile_corpus import case, secret_of
+from tests.datasets.formats.hostile_corpus import Edit, case, cases, linked, piped, secret_of
 from tests.datasets.formats.small_sets import SIZE, STEPS, act, robomimic
 
-ACT = "act_hdf5"
 TOP = "observations/images/top"
 QPOS = "observations/qpos"
+IMAGES_SHAPE = (STEPS, *SIZE)
 ONE_VALUE = "action is empty or a single value; allowed: one row per step."
-Edit = Callable[[h5py.File, Path], object]
+OUT = "is a link to another file, to"
+Change = Callable[[h5py.File, Path], object]
 
 
-def second(name: str, says: str, others: int = 2) -> Callable[[Edit], Edit]:
-    """Adds a set of ACT whose second file is edited by the decorated function."""
+def opened(change: Change) -> Edit:
+    """Changes an open file of HDF5; the change gets it and the folder of the data set."""
 
-    def add(edit: Edit) -> Edit:
-        def build(folder: Path) -> Path:
-            root = act(folder)
-            with h5py.File(root / "episode_1.hdf5", "r+") as file:
-                edit(file, folder)
-            return root
+    def edit(path: Path, folder: Path) -> None:
+        with h5py.File(path, "r+") as file:
+            change(file, folder)
 
-        case(f"hdf5, {name}", ACT, says, others)(build)
-        return edit
-
-    return add
+    return edit
 
 
 def replaced(file: h5py.File, key: str, value: Any) -> None:
@@ -42,19 +36,30 @@ def replaced(file: h5py.File, key: str, value: Any) -> None:
     file[key] = value
 
 
-@second("images stored in another file", "top has its data in another file; it is not read.")
-def _(file: h5py.File, folder: Path) -> None:
-    del file[TOP]
-    size = int(np.prod(SIZE))
-    outside = [(str(secret_of(folder)), 0, STEPS * size)]
-    file.create_dataset(TOP, (STEPS, *SIZE), np.uint8, external=outside)
+def valued(key: str, value: Any) -> Edit:
+    """Puts a value in the place of a data set or a group."""
+    return opened(lambda file, _: replaced(file, key, value))
 
 
-@second("states stored in another file", "qpos has its data in another file; it is not read.")
-def _(file: h5py.File, folder: Path) -> None:
-    del file[QPOS]
-    outside = [(str(secret_of(folder)), 0, STEPS * 14)]
-    file.create_dataset(QPOS, (STEPS, 14), np.uint8, external=outside)
+def created(key: str, shape: tuple[int, ...], dtype: Any = np.uint8, **options: Any) -> Edit:
+    """Puts an empty data set in the place of one."""
+
+    def change(file: h5py.File, _: Path) -> None:
+        del file[key]
+        file.create_dataset(key, shape, dtype, **options)
+
+    return opened(change)
+
+
+def stored_outside(key: str, shape: tuple[int, ...]) -> Edit:
+    """Puts a data set in the place of one whose bytes are those of the secret file."""
+
+    def change(file: h5py.File, folder: Path) -> None:
+        del file[key]
+        outside = [(str(secret_of(folder)), 0, int(np.prod(shape)))]
+        file.create_dataset(key, shape, np.uint8, external=outside)
+
+    return opened(change)
 
 
 def outside_file(folder: Path) -> Path:
@@ -68,135 +73,96 @@ def outside_file(folder: Path) -> Path:
     return path
 
 
-@second("external link to images", "is a link to another file, to")
-def _(file: h5py.File, folder: Path) -> None:
-    replaced(file, TOP, h5py.ExternalLink(str(outside_file(folder)), "/top"))
+def external(key: str, target: str) -> Edit:
+    """Puts a link into another file in the place of a data set or a group."""
+
+    def change(file: h5py.File, folder: Path) -> None:
+        replaced(file, key, h5py.ExternalLink(str(outside_file(folder)), target))
+
+    return opened(change)
 
 
-@second("external link to states", "is a link to another file, to")
-def _(file: h5py.File, folder: Path) -> None:
-    replaced(file, QPOS, h5py.ExternalLink(str(outside_file(folder)), "/qpos"))
-
-
-@second("external link to a group", "is a link to another file, to")
-def _(file: h5py.File, folder: Path) -> None:
-    replaced(file, "observations", h5py.ExternalLink(str(outside_file(folder)), "/"))
-
-
-@second("soft link through an external one", "is a link to another file, to")
-def _(file: h5py.File, folder: Path) -> None:
+def soft_through_external(file: h5py.File, folder: Path) -> None:
     file["else"] = h5py.ExternalLink(str(outside_file(folder)), "/")
     replaced(file, TOP, h5py.SoftLink("/else/top"))
 
 
-@second("soft links in a circle", "is a link to a link, 8 times.")
-def _(file: h5py.File, folder: Path) -> None:
-    replaced(file, TOP, h5py.SoftLink(f"/{TOP}"))
+def virtual(key: str, source: str, shape: tuple[int, ...]) -> Edit:
+    """Puts a view (...) of a data set in another file in the place of one."""
+
+    def change(file: h5py.File, folder: Path) -> None:
+        with h5py.File(outside_file(folder)) as other:
+            full = other[source].shape
+        layout = h5py.VirtualLayout(shape, np.uint8 if source == "top" else np.float64)
+        layout[:] = h5py.VirtualSource(str(outside_file(folder)), source, full)[
+            tuple(slice(size) for size in shape)
+        ]
+        del file[key]
+        file.create_virtual_dataset(key, layout)
+
+    return opened(change)
 
 
-@second("virtual data set", "top is a virtual data set, made of other ones; it is not read.")
-def _(file: h5py.File, folder: Path) -> None:
-    shape = (STEPS, *SIZE)
-    layout = h5py.VirtualLayout(shape, np.uint8)
-    layout[:] = h5py.VirtualSource(str(outside_file(folder)), "top", shape)
-    del file[TOP]
-    file.create_virtual_dataset(TOP, layout)
+def filtered(add: Callable[[Any], object]) -> Edit:
+    def change(file: h5py.File, _: Path) -> None:
+        del file[TOP]
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((1, *SIZE))
+        add(plist)
+        space = h5py.h5s.create_simple((STEPS, *SIZE))
+        h5py.h5d.create(file.id, TOP.encode(), h5py.h5t.NATIVE_UINT8, space, plist)
+
+    return opened(change)
 
 
-@second("gzip images of 60000 x 60000", "has rows of 10800000000 bytes in chunks of 180000;")
-def _(file: h5py.File, folder: Path) -> None:
-    del file[TOP]
-    shape = (STEPS, 60000, 60000, 3)
-    file.create_dataset(TOP, shape, np.uint8, chunks=(1, 1, 60000, 3), compression="gzip")
-
-
-@second("a chunk of 1 GB", "in chunks of 1074954240; allowed: 268435456.")
-def _(file: h5py.File, folder: Path) -> None:
-    del file[TOP]
-    shape = (1000, *SIZE)
-    options: dict[str, Any] = {"maxshape": (None, *SIZE), "compression": "gzip"}
-    file.create_dataset(TOP, shape, np.uint8, chunks=(933120, *SIZE), **options)
-
-
-@second("images that were never written", "Was it written to the end?")
-def _(file: h5py.File, folder: Path) -> None:
-    del file[TOP]
-    shape = (STEPS * 10**4, *SIZE)
-    file.create_dataset(TOP, (shape[0], 48, 64, 3), np.uint8, chunks=(1, 48, 64, 3))
-
-
-@second("a billion steps", "action has 1000000000 rows; allowed: 1048576.")
-def _(file: h5py.File, folder: Path) -> None:
-    del file["action"]
-    file.create_dataset("action", (10**9, 14), np.uint8, chunks=(1000, 14), compression="gzip")
-
-
-def _filtered(file: h5py.File, add: Callable[[Any], object]) -> None:
-    del file[TOP]
-    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    plist.set_chunk((1, *SIZE))
-    add(plist)
-    space = h5py.h5s.create_simple((STEPS, *SIZE))
-    h5py.h5d.create(file.id, TOP.encode(), h5py.h5t.NATIVE_UINT8, space, plist)
-
-
-@second("deflate twice", "top has filter 1; allowed, each once: deflate, shuffle")
-def _(file: h5py.File, folder: Path) -> None:
-    def twice(plist: Any) -> None:
-        plist.set_deflate(9)
-        plist.set_deflate(9)
-
-    _filtered(file, twice)
-
-
-@second("a filter of a library to load", "top has filter 32001; allowed, each once")
-def _(file: h5py.File, folder: Path) -> None:
-    _filtered(file, lambda plist: plist.set_filter(32001, h5py.h5z.FLAG_OPTIONAL, (0,) * 7))
-
-
-@second("references in place of numbers", "action has type object; allowed: numbers and bytes.")
-def _(file: h5py.File, folder: Path) -> None:
+def referring(file: h5py.File, _: Path) -> None:
     reference = file[QPOS].ref
     del file["action"]
     data = file.create_dataset("action", (STEPS,), h5py.ref_dtype)
     data[0] = reference
 
 
-@second("records in place of numbers", "action has type [('a', '<f8')]; allowed: numbers")
-def _(file: h5py.File, folder: Path) -> None:
-    replaced(file, "action", np.zeros((STEPS, 14), [("a", "<f8")]))
-
-
-@second("a single number as action", ONE_VALUE)
-def _(file: h5py.File, folder: Path) -> None:
-    replaced(file, "action", 3.0)
-
-
-@second("no number as action", ONE_VALUE)
-def _(file: h5py.File, folder: Path) -> None:
-    replaced(file, "action", h5py.Empty("f4"))
-
-
-@second("values in place of cameras", "It does not fit the other episodes. There is no camera")
-def _(file: h5py.File, folder: Path) -> None:
-    del file["observations/images"]
-    file.create_dataset("observations/images", (10**6, 100), np.uint8, chunks=(1, 100))
-
-
-@case("hdf5, a pipe", ACT, "is neither a file nor a folder; it is not read.", 2)
-def _(folder: Path) -> Path:
-    root = act(folder)
-    (root / "episode_1.hdf5").unlink()
-    os.mkfifo(root / "episode_1.hdf5")
-    return root
-
-
-@case("hdf5, a link out", ACT, "leads out of the data set, to", 2)
-def _(folder: Path) -> Path:
-    root = act(folder)
-    (root / "episode_1.hdf5").rename(folder.parent / f"{folder.name}.hdf5")
-    (root / "episode_1.hdf5").symlink_to(folder.parent / f"{folder.name}.hdf5")
-    return root
+GZIP: dict[str, Any] = {"compression": "gzip"}
+HUGE = created(TOP, (STEPS, 60000, 60000, 3), chunks=(1, 1, 60000, 3), **GZIP)
+LONG = created(TOP, (1000, *SIZE), maxshape=(None, *SIZE), chunks=(933120, *SIZE), **GZIP)
+UNWRITTEN = created(TOP, (STEPS * 10**4, 48, 64, 3), chunks=(1, 48, 64, 3))
+BILLION = created("action", (10**9, 14), chunks=(1000, 14), **GZIP)
+ROWS = created("observations/images", (10**6, 100), chunks=(1, 100))
+TWICE = filtered(lambda plist: [plist.set_deflate(9) for _ in range(2)])
+LOADED = filtered(lambda plist: plist.set_filter(32001, h5py.h5z.FLAG_OPTIONAL, (0,) * 7))
+RECORDS = np.zeros((STEPS, 14), [("a", "<f8")])
+STORED_TOP, STORED_QPOS = stored_outside(TOP, IMAGES_SHAPE), stored_outside(QPOS, (STEPS, 14))
+VIEW = virtual(TOP, "top", IMAGES_SHAPE)
+ELSEWHERE = "has its data in another file; it is not read."
+cases(
+    "act_hdf5",
+    "hdf5",
+    act,
+    "episode_1.hdf5",
+    [
+        ("images stored in another file", STORED_TOP, f"top {ELSEWHERE}", 2),
+        ("states stored in another file", STORED_QPOS, f"qpos {ELSEWHERE}", 2),
+        ("external link to images", external(TOP, "/top"), OUT, 2),
+        ("external link to states", external(QPOS, "/qpos"), OUT, 2),
+        ("external link to a group", external("observations", "/"), OUT, 2),
+        ("soft link through an external one", opened(soft_through_external), OUT, 2),
+        ("soft links in a circle", valued(TOP, h5py.SoftLink(f"/{TOP}")), "a link, 8 times.", 2),
+        ("virtual data set", VIEW, "top is a virtual data set, made of other ones", 2),
+        ("gzip images of 60000 x 60000", HUGE, "10800000000 bytes in chunks of 180000;", 2),
+        ("a chunk of 1 GB", LONG, "in chunks of 1074954240; allowed: 268435456.", 2),
+        ("images that were never written", UNWRITTEN, "Was it written to the end?", 2),
+        ("a billion steps", BILLION, "action has 1000000000 rows; allowed: 1048576.", 2),
+        ("deflate twice", TWICE, "top has filter 1; allowed, each once: deflate, shuffle", 2),
+        ("a filter of a library to load", LOADED, "top has filter 32001; allowed, each once", 2),
+        ("references in place of numbers", opened(referring), "action has type object; allowed", 2),
+        ("records in place of numbers", valued("action", RECORDS), "has type [('a', '<f8')]", 2),
+        ("a single number as action", valued("action", 3.0), ONE_VALUE, 2),
+        ("no number as action", valued("action", h5py.Empty("f4")), ONE_VALUE, 2),
+        ("values in place of cameras", ROWS, "not fit the other episodes. There is no camera", 2),
+        ("a pipe", piped, "is neither a file nor a folder; it is not read.", 2),
+        ("a link out", linked, "leads out of the data set, to", 2),
+    ],
+)
 
 
 def jpeg_of(width: int, height: int) -> bytes:
@@ -253,60 +219,45 @@ def _encoded(data: bytes) -> Callable[[Path], Path]:
 
 
 for _name, _data, _says in IMAGES:
-    case(f"image, {_name}", ACT, _says, 2)(_encoded(_data))
+    case(f"image, {_name}", "act_hdf5", _says, 2)(_encoded(_data))
 
 
-def attributes(name: str, value: Any, says: str) -> None:
-    def build(folder: Path) -> Path:
-        path = robomimic(folder)
-        with h5py.File(path, "r+") as file:
-            file["data"].attrs["env_args"] = value
-        return path
+def described(value: Any) -> Edit:
+    def change(file: h5py.File, _: Path) -> None:
+        file["data"].attrs["env_args"] = value
 
-    case(f"robomimic, {name}", "robomimic", says)(build)
+    return opened(change)
 
 
-attributes("nested description", "[" * 50_000, "data.attrs['env_args'] is not JSON: maximum")
-attributes("description that is a list", "[1]", "is not a description of an environment.")
-attributes("description that is a number", 3, "is a int64; allowed: JSON with at most")
-attributes("environment that is a text", '{"env_kwargs": "x"}', "is not a description")
+def shaped(key: str, *shape: int) -> Edit:
+    """Gives a series of the second demonstration another shape."""
+
+    def change(file: h5py.File, _: Path) -> None:
+        if f"data/demo_1/{key}" in file:
+            del file[f"data/demo_1/{key}"]
+        file[f"data/demo_1/{key}"] = np.zeros(shape)
+
+    return opened(change)
 
 
-@case("robomimic, demonstration in another file", "robomimic", "is a link to another file, to", 2)
-def _(folder: Path) -> Path:
-    path = robomimic(folder)
-    with h5py.File(path, "r+") as file:
-        replaced(file, "data/demo_1", h5py.ExternalLink(str(outside_file(folder)), "/"))
-    return path
-
-
-@case("robomimic, mask in another file", "robomimic", "mask/train is a link to another file, to")
-def _(folder: Path) -> Path:
-    path = robomimic(folder)
-    with h5py.File(path, "r+") as file:
-        replaced(file, "mask/train", h5py.ExternalLink(str(outside_file(folder)), "/qpos"))
-    return path
-
-
-def shaped(name: str, key: str, shape: tuple[int, ...], says: str) -> None:
-    """Adds a file of robomimic with a series of another shape in its second demonstration."""
-
-    def build(folder: Path) -> Path:
-        path = robomimic(folder)
-        with h5py.File(path, "r+") as file:
-            if f"data/demo_1/{key}" in file:
-                del file[f"data/demo_1/{key}"]
-            file[f"data/demo_1/{key}"] = np.zeros(shape)
-        return path
-
-    case(f"robomimic, {name}", "robomimic", says, 2)(build)
-
-
-shaped("positions of one number", "obs/robot0_eef_pos", (STEPS, 1), "robot0_eef_pos has shape (5, ")
-shaped(
-    "quaternions of zero numbers", "obs/robot0_eef_quat", (STEPS, 0), "eef_quat has shape (5, 0);"
+NO_ENVIRONMENT = "is not a description of an environment."
+QUATERNION, FINGERS = "obs/robot0_eef_quat", "obs/robot0_gripper_qpos"
+ONE = shaped("obs/robot0_eef_pos", STEPS, 1)
+cases(
+    "robomimic",
+    "robomimic",
+    robomimic,
+    "",
+    [
+        ("nested description", described("[" * 50_000), "['env_args'] is not JSON: maximum", 0),
+        ("description that is a list", described("[1]"), NO_ENVIRONMENT, 0),
+        ("description that is a number", described(3), "is a int64; allowed: JSON with at most", 0),
+        ("environment that is a text", described('{"env_kwargs": "x"}'), "is not a description", 0),
+        ("demonstration in another file", external("data/demo_1", "/"), OUT, 2),
+        ("mask in another file", external("mask/train", "/qpos"), f"mask/train {OUT}", 0),
+        ("positions of one number", ONE, "robot0_eef_pos has shape (5, ", 2),
+        ("quaternions of zero numbers", shaped(QUATERNION, STEPS, 0), "quat has shape (5, 0)", 2),
+        ("fingers of zero numbers", shaped(FINGERS, STEPS, 0), "gripper_qpos has shape (5, 0", 2),
+        ("actions without an axis", shaped("actions", STEPS), "actions has shape (5,); allowed", 2),
+    ],
 )
-shaped(
-    "fingers of zero numbers", "obs/robot0_gripper_qpos", (STEPS, 0), "gripper_qpos has shape (5, 0"
-)
-shaped("actions without an axis", "actions", (STEPS,), "actions has shape (5,); allowed: (T, D).")

@@ -1,200 +1,120 @@
 """Hostile files of LIBERO, in a folder of one file per task."""
 
 import json
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from tests.datasets.formats.hostile_corpus import case, secret_of
-from tests.datasets.formats.hostile_hdf5 import outside_file, replaced
+from tests.datasets.formats.hostile_corpus import Edit, cases, cut, linked, piped, written
+from tests.datasets.formats.hostile_hdf5 import (
+    GZIP,
+    IMAGES_SHAPE,
+    OUT,
+    created,
+    external,
+    opened,
+    stored_outside,
+    valued,
+    virtual,
+)
 from tests.datasets.formats.small_sets import SIZE, STEPS, libero
 
-LIBERO = "libero"
 DEMO = "data/demo_1"
 IMAGES = f"{DEMO}/obs/agentview_rgb"
-Edit = Callable[[h5py.File, Path], object]
+ACTIONS = f"{DEMO}/actions"
 
 
-def edited(name: str, says: str, others: int = 2) -> Callable[[Edit], Edit]:
-    """Adds a file that the decorated function edits, by default in its second demonstration."""
-
-    def add(edit: Edit) -> Edit:
-        def build(folder: Path) -> Path:
-            path = libero(folder)
-            with h5py.File(path, "r+") as file:
-                edit(file, folder)
-            return path
-
-        case(f"libero, {name}", LIBERO, says, others)(build)
-        return edit
-
-    return add
-
-
-def attribute(name: str, key: str, value: Any, says: str, others: int = 0) -> None:
-    """Adds a file with another attribute of `data`."""
-
-    def edit(file: h5py.File, _: Path) -> None:
-        file["data"].attrs[key] = value
-
-    edited(name, says, others)(edit)
-
-
-@edited("demonstration in another file", "is a link to another file, to")
-def _(file: h5py.File, folder: Path) -> None:
-    replaced(file, DEMO, h5py.ExternalLink(str(outside_file(folder)), "/"))
-
-
-@edited("images in another file", "is a link to another file, to")
-def _(file: h5py.File, folder: Path) -> None:
-    replaced(file, IMAGES, h5py.ExternalLink(str(outside_file(folder)), "/top"))
-
-
-@edited("images stored in another file", "agentview_rgb has its data in another file; it is not")
-def _(file: h5py.File, folder: Path) -> None:
-    del file[IMAGES]
-    outside = [(str(secret_of(folder)), 0, STEPS * int(np.prod(SIZE)))]
-    file.create_dataset(IMAGES, (STEPS, *SIZE), np.uint8, external=outside)
-
-
-@edited("positions that are a virtual data set", "is a virtual data set, made of other ones")
-def _(file: h5py.File, folder: Path) -> None:
-    layout = h5py.VirtualLayout((STEPS, 3), np.float64)
-    layout[:] = h5py.VirtualSource(str(outside_file(folder)), "qpos", (STEPS, 14))[:, :3]
-    del file[f"{DEMO}/obs/ee_pos"]
-    file.create_virtual_dataset(f"{DEMO}/obs/ee_pos", layout)
-
-
-@edited("images of 60000 x 60000", "has rows of 10800000000 bytes in chunks of 180000;")
-def _(file: h5py.File, _: Path) -> None:
-    del file[IMAGES]
-    shape = (STEPS, 60000, 60000, 3)
-    file.create_dataset(IMAGES, shape, np.uint8, chunks=(1, 1, 60000, 3), compression="gzip")
-
-
-@edited("images without colours", "agentview_rgb has shape (5, 16, 24); allowed: (T, H, W, 3).")
-def _(file: h5py.File, _: Path) -> None:
-    replaced(file, IMAGES, np.zeros((STEPS, 16, 24), np.uint8))
-
-
-@edited("images that are floats", "agentview_rgb at frame 0 is float64 (16, 24, 3); allowed")
-def _(file: h5py.File, _: Path) -> None:
-    replaced(file, IMAGES, np.zeros((STEPS, *SIZE)))
-
-
-@edited("a billion actions", "actions has 1000000000 rows; allowed: 1048576.")
-def _(file: h5py.File, _: Path) -> None:
-    del file[f"{DEMO}/actions"]
-    options = {"chunks": (1000, 7), "compression": "gzip"}
-    file.create_dataset(f"{DEMO}/actions", (10**9, 7), np.uint8, **options)
-
-
-@edited("one action", "actions is empty or a single value; allowed: one row per step.")
-def _(file: h5py.File, _: Path) -> None:
-    replaced(file, f"{DEMO}/actions", 3.0)
-
-
-@edited("actions of a gigabyte each", "actions")
-def _(file: h5py.File, _: Path) -> None:
-    del file[f"{DEMO}/actions"]
-    options = {"chunks": (1, 10**6), "compression": "gzip"}
-    file.create_dataset(f"{DEMO}/actions", (STEPS, 2**27), np.float64, **options)
-
-
-@edited("positions that are not finite", "obs/ee_pos at frame 2")
-def _(file: h5py.File, _: Path) -> None:
+def infinite(file: h5py.File, _: Path) -> None:
     file[f"{DEMO}/obs/ee_pos"][2, 1] = np.inf
 
 
-@edited("rotations of two numbers", "obs/ee_ori has shape (5, 2); allowed: (T, 3).")
-def _(file: h5py.File, _: Path) -> None:
-    replaced(file, f"{DEMO}/obs/ee_ori", np.zeros((STEPS, 2)))
-
-
-@edited("fingers of zero numbers", "obs/gripper_states has shape (5, 0); allowed: (T, 2).")
-def _(file: h5py.File, _: Path) -> None:
-    replaced(file, f"{DEMO}/obs/gripper_states", np.zeros((STEPS, 0)))
-
-
-@edited("positions of one number", "obs/ee_pos has shape (5, 1); allowed: (T, 3).")
-def _(file: h5py.File, _: Path) -> None:
-    replaced(file, f"{DEMO}/obs/ee_pos", np.zeros((STEPS, 1)))
-
-
-@edited("joints without a number", "obs/joint_states has shape (5,); allowed: (T, D).")
-def _(file: h5py.File, _: Path) -> None:
-    replaced(file, f"{DEMO}/obs/joint_states", np.zeros(STEPS))
-
-
-@edited("rotations that are records", "ee_ori has type [('a', '<f8')]; allowed: numbers and")
-def _(file: h5py.File, _: Path) -> None:
-    replaced(file, f"{DEMO}/obs/ee_ori", np.zeros((STEPS, 3), [("a", "<f8")]))
-
-
-@edited("fingers that are missing", "There is no data set 'obs/gripper_states'.")
-def _(file: h5py.File, _: Path) -> None:
+def without_fingers(file: h5py.File, _: Path) -> None:
     del file[f"{DEMO}/obs/gripper_states"]
 
 
-@edited("soft links in a circle", "is a link to a link, 8 times.")
-def _(file: h5py.File, _: Path) -> None:
-    replaced(file, IMAGES, h5py.SoftLink(f"/{IMAGES}"))
+def shaped(key: str, *shape: int, dtype: Any = np.float64) -> Edit:
+    return valued(f"{DEMO}/obs/{key}", np.zeros(shape, dtype))
 
 
+def attribute(key: str, value: Any) -> Edit:
+    """Gives `data` another attribute."""
+
+    def change(file: h5py.File, _: Path) -> None:
+        file["data"].attrs[key] = value
+
+    return opened(change)
+
+
+def instruction(value: Any) -> Edit:
+    return attribute("problem_info", json.dumps({"language_instruction": value}))
+
+
+HUGE = created(IMAGES, (STEPS, 60000, 60000, 3), chunks=(1, 1, 60000, 3), **GZIP)
+BILLION = created(ACTIONS, (10**9, 7), chunks=(1000, 7), **GZIP)
+GIGABYTES = created(ACTIONS, (STEPS, 2**27), np.float64, chunks=(1, 10**6), **GZIP)
+GRAY = shaped("agentview_rgb", STEPS, 16, 24, dtype=np.uint8)
+RECORDS = shaped("ee_ori", STEPS, 3, dtype=[("a", "<f8")])
+CIRCLE = valued(IMAGES, h5py.SoftLink(f"/{IMAGES}"))
+STORED = stored_outside(IMAGES, IMAGES_SHAPE)
+VIEW = virtual(f"{DEMO}/obs/ee_pos", "qpos", (STEPS, 3))
 WORDS = "the language_instruction in data.attrs['problem_info'] is "
-attribute("nested instruction", "problem_info", "[" * 50_000, "data.attrs['problem_info'] is not")
-attribute("instruction of numbers", "problem_info", json.dumps({"language_instruction": 3}), WORDS)
-attribute(
-    "instruction of lists", "problem_info", json.dumps({"language_instruction": [[1]]}), WORDS
+NO_CONVENTION = "There is no image convention"
+CONVENTION = "macros_image_convention"
+cases(
+    "libero",
+    "libero",
+    libero,
+    "",
+    [
+        ("demonstration in another file", external(DEMO, "/"), OUT, 2),
+        ("images in another file", external(IMAGES, "/top"), OUT, 2),
+        ("images stored in another file", STORED, "agentview_rgb has its data in another file", 2),
+        ("positions that are a virtual data set", VIEW, "is a virtual data set, made of other", 2),
+        ("images of 60000 x 60000", HUGE, "10800000000 bytes in chunks of 180000;", 2),
+        ("images without colours", GRAY, "shape (5, 16, 24); allowed: (T, H, W, 3).", 2),
+        ("images that are floats", shaped("agentview_rgb", STEPS, *SIZE), "float64 (16, 24, 3)", 2),
+        ("a billion actions", BILLION, "actions has 1000000000 rows; allowed: 1048576.", 2),
+        ("one action", valued(ACTIONS, 3.0), "actions is empty or a single value; allowed", 2),
+        ("actions of a gigabyte each", GIGABYTES, "actions", 2),
+        ("positions that are not finite", opened(infinite), "obs/ee_pos at frame 2", 2),
+        ("rotations of two numbers", shaped("ee_ori", STEPS, 2), "ee_ori has shape (5, 2)", 2),
+        ("fingers of zero numbers", shaped("gripper_states", STEPS, 0), "shape (5, 0)", 2),
+        ("positions of one number", shaped("ee_pos", STEPS, 1), "ee_pos has shape (5, 1)", 2),
+        ("joints without a number", shaped("joint_states", STEPS), "states has shape (5,)", 2),
+        ("rotations that are records", RECORDS, "ee_ori has type [('a', '<f8')]; allowed", 2),
+        ("fingers that are missing", opened(without_fingers), "data set 'obs/gripper_states'", 2),
+        ("soft links in a circle", CIRCLE, "is a link to a link, 8 times.", 2),
+        ("nested instruction", attribute("problem_info", "[" * 50_000), "problem_info'] is not", 0),
+        ("instruction of numbers", instruction(3), WORDS, 0),
+        ("instruction of lists", instruction([[1]]), WORDS, 0),
+        ("nested environment", attribute("env_args", "[" * 50_000), "'env_args'] is not JSON", 0),
+        ("image convention", attribute(CONVENTION, "up"), f"{NO_CONVENTION} 'up'", 0),
+        ("image convention of numbers", attribute(CONVENTION, [1, 2]), NO_CONVENTION, 0),
+    ],
 )
-attribute("nested environment", "env_args", "[" * 50_000, "data.attrs['env_args'] is not JSON: max")
-attribute("image convention", "macros_image_convention", "up", "There is no image convention 'up'")
-attribute(
-    "image convention of numbers", "macros_image_convention", [1, 2], "There is no image convention"
+
+
+def libero_90(folder: Path) -> Path:
+    """Writes a folder with a file and, in a subfolder, a second one."""
+    root = folder / "libero_90"
+    (root / "more").mkdir(parents=True)
+    first = libero(folder)
+    shutil.copyfile(first, root / "more" / "b.hdf5")
+    first.rename(root / "a.hdf5")
+    return root
+
+
+cases(
+    "libero",
+    "libero",
+    libero_90,
+    "more/b.hdf5",
+    [
+        ("file that is a link out", linked, "leads out of the data set, to", 0),
+        ("file that is a pipe", piped, "is neither a file nor a folder; it is not read.", 0),
+        ("file that is a text", written("no HDF5"), "b.hdf5 cannot be read as HDF5", 0),
+        ("file that is truncated", cut(3000), "b.hdf5 cannot be read as HDF5; it is truncated", 0),
+    ],
 )
-
-
-def in_folder(name: str, says: str, others: int) -> Callable[[Edit], Edit]:
-    """Adds a folder with an intact file and, in a subfolder, one that is edited as a path."""
-
-    def add(edit: Any) -> Any:
-        def build(folder: Path) -> Path:
-            root = folder / "libero_90"
-            (root / "more").mkdir(parents=True)
-            first = libero(folder)
-            shutil.copyfile(first, root / "more" / "b.hdf5")
-            first.rename(root / "a.hdf5")
-            edit(root / "more" / "b.hdf5", folder)
-            return root
-
-        case(f"libero, {name}", LIBERO, says, others)(build)
-        return edit
-
-    return add
-
-
-@in_folder("file that is a link out", "leads out of the data set, to", 0)
-def _(file: Path, folder: Path) -> None:
-    outside = folder.parent / f"{folder.name}.hdf5"
-    file.rename(outside)
-    file.symlink_to(outside)
-
-
-@in_folder("file that is a pipe", "is neither a file nor a folder; it is not read.", 0)
-def _(file: Path, _: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
-
-
-@in_folder("file that is a text", "b.hdf5 cannot be read as HDF5", 0)
-def _(file: Path, _: Path) -> None:
-    file.write_text("no HDF5")
-
-
-@in_folder("file that is truncated", "b.hdf5 cannot be read as HDF5; it is truncated", 0)
-def _(file: Path, _: Path) -> None:
-    file.write_bytes(file.read_bytes()[:3000])

@@ -2,38 +2,22 @@
 
 import os
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import lz4.frame
 from mcap.data_stream import RecordBuilder
 from mcap.records import Chunk, DataEnd, Footer, Header
-from tests.datasets.formats.hostile_corpus import case, secret_of
+from tests.datasets.formats.hostile_corpus import Edit, cases, linked_to_secret, piped, written
 from tests.datasets.formats.small_sets import mcap, rlds
 
 from stringline.datasets.formats.tfds import masked_crc32c
 
 MAGIC = b"\x89MCAP0\r\n"
 TERABYTE = 2**40
-SHARD = "small-train.tfrecord-00000-of-00001"
-Edit = Callable[[Path, Path], object]
+SHARD = "1.0.0/small-train.tfrecord-00000-of-00001"
+OUT = "leads out of the data set, to"
 # A frame of zstd that claims a terabyte, and has a block of one byte, repeated.
 ZSTD = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", TERABYTE) + b"\x0b\x00\x00\x00"
-
-
-def second(name: str, says: str, others: int = 2) -> Callable[[Edit], Edit]:
-    """Adds recordings whose second file is edited by the decorated function."""
-
-    def add(edit: Edit) -> Edit:
-        def build(folder: Path) -> Path:
-            root = mcap(folder)
-            edit(root / "take_1.mcap", folder)
-            return root
-
-        case(f"mcap, {name}", "mcap", says, others)(build)
-        return edit
-
-    return add
 
 
 def chunk(compression: str, data: bytes, size: int) -> Chunk:
@@ -60,33 +44,17 @@ def recording(found: Chunk, *, summary: bool = False) -> bytes:
     return before + middle.end() + end.end() + MAGIC
 
 
-@second("a chunk of zstd that claims a terabyte", "Chunk 0 decodes to 1099511627776 bytes or more")
-def _(file: Path, _: Path) -> None:
-    file.write_bytes(recording(chunk("zstd", ZSTD, 100)))
+LZ4 = lz4.frame.compress_begin(lz4.frame.create_compression_context(), source_size=TERABYTE)
 
 
-@second("a chunk in the summary", "Chunk 0 decodes to 1099511627776 bytes or more; allowed: 268")
-def _(file: Path, _: Path) -> None:
-    file.write_bytes(recording(chunk("zstd", ZSTD, 100), summary=True))
-
-
-@second("a chunk of lz4 that claims a terabyte", "Chunk 0 decodes to 1099511627776 bytes or more")
-def _(file: Path, _: Path) -> None:
-    context = lz4.frame.create_compression_context()
-    data = lz4.frame.compress_begin(context, source_size=TERABYTE)
-    file.write_bytes(recording(chunk("lz4", data, 100)))
-
-
-@second("a bomb of lz4", "Chunk 0 decodes to 268435457 bytes or more; allowed: 268435456.")
-def _(file: Path, _: Path) -> None:
+def bomb(file: Path, _: Path) -> None:
     with lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX4MB) as packer:
         blocks = [packer.begin(), *[packer.compress(bytes(2**22)) for _ in range(70)]]
         data = b"".join([*blocks, packer.flush()])
     file.write_bytes(recording(chunk("lz4", data, 100)))
 
 
-@second("an indexed chunk that claims a terabyte", "Chunk 0 decodes to 1099511627776 bytes or more")
-def _(file: Path, _: Path) -> None:
+def indexed_terabyte(file: Path, _: Path) -> None:
     data = bytearray(file.read_bytes())
     place = data.index(b"\x28\xb5\x2f\xfd") - 8 - 4 - 4 - 4 - 8
     assert data[place + 16 : place + 20] == b"zstd"
@@ -94,73 +62,67 @@ def _(file: Path, _: Path) -> None:
     file.write_bytes(data)
 
 
-@second("a record of an exabyte", "cannot be read as MCAP; it is truncated, damaged")
-def _(file: Path, _: Path) -> None:
+def exabyte(file: Path, _: Path) -> None:
     data = bytearray(file.read_bytes())
     data[9:17] = struct.pack("<Q", 2**60)
     file.write_bytes(data[:4000])
 
 
-@second("a link out", "leads out of the data set, to")
-def _(file: Path, folder: Path) -> None:
-    file.unlink()
-    file.symlink_to(secret_of(folder))
+ZSTD_CHUNK, LZ4_CHUNK = chunk("zstd", ZSTD, 100), chunk("lz4", LZ4, 100)
+LARGE = "Chunk 0 decodes to 1099511627776 bytes or more"
+cases(
+    "mcap",
+    "mcap",
+    mcap,
+    "take_1.mcap",
+    [
+        ("a chunk of zstd that claims a terabyte", written(recording(ZSTD_CHUNK)), LARGE, 2),
+        ("a chunk in the summary", written(recording(ZSTD_CHUNK, summary=True)), LARGE, 2),
+        ("a chunk of lz4 that claims a terabyte", written(recording(LZ4_CHUNK)), LARGE, 2),
+        ("a bomb of lz4", bomb, "Chunk 0 decodes to 268435457 bytes or more; allowed", 2),
+        ("an indexed chunk that claims a terabyte", indexed_terabyte, LARGE, 2),
+        ("a record of an exabyte", exabyte, "cannot be read as MCAP; it is truncated, damaged", 2),
+        ("a link out", linked_to_secret, OUT, 2),
+        ("a pipe", piped, "is neither a file nor a folder; it is not read.", 2),
+    ],
+)
 
 
-@second("a pipe", "is neither a file nor a folder; it is not read.")
-def _(file: Path, _: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
+def head_of(length: int) -> bytes:
+    """Returns the head of a record of TFRecord."""
+    packed = struct.pack("<Q", length)
+    return packed + struct.pack("<I", masked_crc32c(packed))
 
 
-def shard(name: str, says: str, others: int = 0) -> Callable[[Edit], Edit]:
-    """Adds a data set of RLDS whose file is edited by the decorated function."""
-
-    def add(edit: Edit) -> Edit:
-        def build(folder: Path) -> Path:
-            root = rlds(folder)
-            edit(root / "1.0.0" / SHARD, folder)
-            return root
-
-        case(f"rlds, {name}", "rlds", says, others)(build)
-        return edit
-
-    return add
+def features(data: bytes | str) -> Edit:
+    return lambda file, folder: written(data)(file.with_name("features.json"), folder)
 
 
-@shard("a record of an exabyte", "is truncated: record 3 ends at byte 1152921504606", 3)
-def _(file: Path, _: Path) -> None:
-    length = struct.pack("<Q", 2**60)
-    head = length + struct.pack("<I", masked_crc32c(length))
-    file.write_bytes(file.read_bytes() + head)
+def long_states(file: Path, _: Path) -> None:
+    described = file.with_name("features.json")
+    described.write_text(described.read_text().replace('"14"', f'"{10**30}"'))
 
 
-@shard("a link out", "leads out of the data set, to")
-def _(file: Path, folder: Path) -> None:
-    file.unlink()
-    file.symlink_to(secret_of(folder))
-
-
-@shard("features of 17 MiB", "features.json has 16777217 bytes or more; allowed: 16777216.")
-def _(file: Path, _: Path) -> None:
-    file.with_name("features.json").write_bytes(b" " * (17 * 2**20))
-
-
-@shard("nested features", "features.json is not JSON: maximum recursion depth")
-def _(file: Path, _: Path) -> None:
-    file.with_name("features.json").write_text("[" * 200_000)
-
-
-@shard("states beyond 64 bits", "has 56 numbers for 0 steps; allowed: 1")
-def _(file: Path, _: Path) -> None:
-    features = file.with_name("features.json")
-    features.write_text(features.read_text().replace('"14"', f'"{10**30}"'))
-
-
-@shard("a message of a gigabyte of zeros", "has another checksum", 3)
-def _(file: Path, _: Path) -> None:
-    length = struct.pack("<Q", 2**30)
-    head = length + struct.pack("<I", masked_crc32c(length))
-    with file.open("ab") as opened:
-        opened.write(head)
+def gigabyte_of_zeros(file: Path, _: Path) -> None:
+    file.write_bytes(file.read_bytes() + head_of(2**30))
     os.truncate(file, file.stat().st_size + 2**30 + 4)
+
+
+def record_of_an_exabyte(file: Path, _: Path) -> None:
+    file.write_bytes(file.read_bytes() + head_of(2**60))
+
+
+cases(
+    "rlds",
+    "rlds",
+    rlds,
+    SHARD,
+    [
+        ("a record of an exabyte", record_of_an_exabyte, "record 3 ends at byte 1152921504606", 3),
+        ("a link out", linked_to_secret, OUT, 0),
+        ("features of 17 MiB", features(b" " * (17 * 2**20)), "has 16777217 bytes or more", 0),
+        ("nested features", features("[" * 200_000), "features.json is not JSON: maximum", 0),
+        ("states beyond 64 bits", long_states, "has 56 numbers for 0 steps; allowed: 1", 0),
+        ("a message of a gigabyte of zeros", gigabyte_of_zeros, "has another checksum", 3),
+    ],
+)

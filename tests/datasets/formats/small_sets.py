@@ -31,27 +31,34 @@ EPISODES = 3
 STEPS = 5
 SIZE = (16, 24, 3)
 
-READERS: dict[str, Reader] = {
-    "act_hdf5": ActHdf5Reader(OPENINGS),
-    "robomimic": RobomimicReader(action_gripper="signed_closing", gripper_open_m=0.08),
-    "diffusion_policy": DiffusionPolicyReader(OPENINGS, control_hz=10),
-    "umi": UmiReader(gripper_open_m=0.08, control_hz=60),
-    "lerobot": LeRobotReader(OPENINGS),
-    "libero": LiberoReader(),
-    "mcap": McapReader(
-        NamedLayout({"gripper": PERCENT, "data.2": PERCENT}, angle_unit="rad"),
-        control_hz=20,
-        state={"/joint_states": None},
-        action={"/command": None},
-        cameras={"/front/image_raw": "front"},
-    ),
-    "rlds": RldsReader(
-        OPENINGS,
-        control_hz=20,
-        state=["observation/state"],
-        action=["action/joints", "action/gripper"],
-    ),
+MCAP: dict[str, Any] = {
+    "control_hz": 20,
+    "state": {"/joint_states": None},
+    "action": {"/command": None},
+    "cameras": {"/front/image_raw": "front"},
 }
+RLDS: dict[str, Any] = {
+    "control_hz": 20,
+    "state": ["observation/state"],
+    "action": ["action/joints", "action/gripper"],
+}
+MAKERS: dict[str, Callable[..., Reader]] = {
+    "act_hdf5": partial(ActHdf5Reader, OPENINGS),
+    "robomimic": partial(RobomimicReader, action_gripper="signed_closing", gripper_open_m=0.08),
+    "diffusion_policy": partial(DiffusionPolicyReader, OPENINGS, control_hz=10),
+    "umi": partial(UmiReader, gripper_open_m=0.08, control_hz=60),
+    "lerobot": partial(LeRobotReader, OPENINGS),
+    "libero": LiberoReader,
+    "mcap": partial(
+        McapReader,
+        NamedLayout({"gripper": PERCENT, "data.2": PERCENT}, angle_unit="rad"),
+        **MCAP,
+    ),
+    "rlds": partial(RldsReader, OPENINGS, **RLDS),
+}
+"""Functions that make a reader of each format; options replace those of the small data sets."""
+
+READERS: dict[str, Reader] = {name: make() for name, make in MAKERS.items()}
 
 
 def image(frame: int, _: int = 0) -> NDArray[np.uint8]:

@@ -1,40 +1,20 @@
 """`stringline-data import` and `export` from the command line: output and exit status."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.datasets.conftest import DataCommand
 
-from stringline.datasets.data import main
 from stringline.datasets.store.store import EpisodeStore
 
-Command = Callable[..., tuple[int, str, str]]
 OPENINGS = ["layout.state_gripper=opening", "layout.action_gripper=opening"]
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Returns a function that runs a command line and returns its exit status and output."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
-        status = 0
-        try:
-            main()
-        except SystemExit as ended:
-            status = int(str(ended.code))
-        written = capsys.readouterr()
-        return status, written.out, written.err
-
-    return run
-
-
-@pytest.fixture
-def act(tmp_path: Path, original: EpisodeStore, command: Command) -> Path:
+def act(tmp_path: Path, original: EpisodeStore, data_command: DataCommand) -> Path:
     """A data set of ACT, exported."""
     target = ["target=act_hdf5", "target.state_gripper=opening", "target.action_gripper=opening"]
-    status, out, _ = command(
+    status, out, _ = data_command(
         "export", *target, f"store={original.path}", f"path={tmp_path / 'act'}"
     )
     assert (status, out) == (0, f"2 episodes exported to {tmp_path / 'act'}.\n")
@@ -44,10 +24,10 @@ def act(tmp_path: Path, original: EpisodeStore, command: Command) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["lerobot", "diffusion_policy"])
 def test_each_format_can_be_chosen(
-    tmp_path: Path, original: EpisodeStore, command: Command, target: str
+    tmp_path: Path, original: EpisodeStore, data_command: DataCommand, target: str
 ) -> None:
     arguments = ["target.images=image"] if target == "lerobot" else []
-    status, out, _ = command(
+    status, out, _ = data_command(
         "export",
         f"target={target}",
         f"store={original.path}",
@@ -65,14 +45,14 @@ def test_each_format_can_be_chosen(
         *OPENINGS,
         *rate,
     ]
-    status, out, error = command("import", *arguments)
+    status, out, error = data_command("import", *arguments)
     assert (status, out) == (0, f"2 episodes imported, 0 were in {tmp_path / 'back'} already.\n")
     assert error.endswith(f"Next: stringline-view store={tmp_path / 'back'}\n")
 
 
 @pytest.mark.slow
 def test_an_import_lists_omitted_episodes_and_exits_with_2(
-    tmp_path: Path, act: Path, command: Command
+    tmp_path: Path, act: Path, data_command: DataCommand
 ) -> None:
     good = (act / "episode_1.hdf5").read_bytes()
     (act / "episode_1.hdf5").write_bytes(good[:-100])
@@ -83,16 +63,13 @@ def test_an_import_lists_omitted_episodes_and_exits_with_2(
         "task_name=stack",
         *OPENINGS,
     ]
-    status, out, error = command(*arguments)
+    status, out, error = data_command(*arguments)
     assert status == 2
     assert out.startswith("1 episodes imported, 0 were in ")
-    assert (
-        "Left out: episode 1 (episode_1.hdf5): episode_1.hdf5 cannot be read as HDF5; it is "
-        "truncated"
-    ) in out
+    assert "Left out: episode 1 (episode_1.hdf5): episode_1.hdf5 cannot be read as HDF5" in out
     assert f"1 of 2 episodes were left out; the others are in {tmp_path / 'back'}." in error
     (act / "episode_1.hdf5").write_bytes(good)
-    status, out, _ = command(*arguments)
+    status, out, _ = data_command(*arguments)
     assert (status, out) == (0, f"1 episodes imported, 1 were in {tmp_path / 'back'} already.\n")
     assert {
         episode.attributes.task for episode in EpisodeStore.open(tmp_path / "back").episodes()
@@ -101,12 +78,12 @@ def test_an_import_lists_omitted_episodes_and_exits_with_2(
 
 @pytest.mark.slow
 def test_an_import_without_a_readable_episode_says_so(
-    tmp_path: Path, act: Path, command: Command
+    tmp_path: Path, act: Path, data_command: DataCommand
 ) -> None:
     for file in act.iterdir():
         file.write_bytes(file.read_bytes()[:-100])
     store = tmp_path / "back"
-    status, out, error = command("import", f"path={act}", f"store={store}", *OPENINGS)
+    status, out, error = data_command("import", f"path={act}", f"store={store}", *OPENINGS)
     assert (status, out.count("Left out: ")) == (2, 2)
     assert f"2 of 2 episodes were left out; {store} has none of them." in error
 
@@ -115,25 +92,19 @@ def test_an_import_without_a_readable_episode_says_so(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["path={act}"],
-            ("layout.state_gripper is missing, and the data does not contain it. Allowed: opening"),
-        ),
+        (["path={act}"], "layout.state_gripper is missing, and the data does not contain it."),
         (["path={act}", "format=act"], "There is no format 'act'. Did you mean 'act_hdf5'"),
         (["path={act}", "layout=kuka"], "There is no layout 'kuka'."),
         (["path=nowhere", *OPENINGS], "There is no data set at nowhere."),
-        (
-            ["path={act}", "format=lerobot", *OPENINGS],
-            "is not a LeRobotDataset: it has no meta/info.json.",
-        ),
+        (["path={act}", "format=lerobot", *OPENINGS], "is not a LeRobotDataset"),
         (["path={act}", "format=robomimic"], "format.action_gripper is missing"),
         (["path={act}", "format=umi"], "format.gripper_open_m=NUMBER"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(
-    tmp_path: Path, act: Path, command: Command, arguments: list[str], message: str
+    tmp_path: Path, act: Path, data_command: DataCommand, arguments: list[str], message: str
 ) -> None:
-    status, _, error = command(
+    status, _, error = data_command(
         "import", f"store={tmp_path / 'back'}", *(text.format(act=act) for text in arguments)
     )
     assert status == 2
@@ -144,12 +115,14 @@ def test_a_mistake_is_answered_in_one_line(
 
 @pytest.mark.slow
 def test_a_missing_library_is_named(
-    tmp_path: Path, act: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, act: Path, data_command: DataCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "h5py.py").write_text("raise ModuleNotFoundError('h5py')")
     monkeypatch.syspath_prepend(tmp_path / "without")  # Also in the process of the import.
-    status, _, error = command("import", f"path={act}", f"store={tmp_path / 'back'}", *OPENINGS)
+    status, _, error = data_command(
+        "import", f"path={act}", f"store={tmp_path / 'back'}", *OPENINGS
+    )
     assert status == 2
     assert (
         'This needs h5py, which is not installed. Run: pip install "stringline[formats]"' in error

@@ -4,6 +4,7 @@ import json
 import re
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,50 @@ import pytest
 import zarr
 from imagecodecs.numcodecs import Jpeg, Png, Webp
 from numpy.typing import NDArray
+from tests.datasets.formats.conftest import OPENINGS, Import
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
-from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.vector_layout import AlohaLayout, DescribedLayout
-from stringline.datasets.loading.windows import Windows
+from stringline.datasets.formats.vector_layout import DescribedLayout
 from stringline.datasets.store.store import EpisodeStore
 
-OPENINGS = AlohaLayout("opening", "opening")
 AXES = [
     {"name": axis, "arm": "finger", "kind": "position", "unit": "px", "frame": "image"}
     for axis in "xy"
 ]
-Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
+
+
+Series = dict[str, NDArray[Any]]
+Spoil = Callable[[Path], object]
+
+
+@dataclass
+class Buffer:
+    """A replay buffer in the making, and its import."""
+
+    series: Series
+    path: Path
+    run: Import
+
+    def write(self, name: str = "set.zarr", codecs: Any = None, /, **series: NDArray[Any]) -> Path:
+        """Writes the series, with others beside them or in their place."""
+        return replay_buffer(self.path / name, self.series | series, codecs)
+
+    def reader(self, **options: Any) -> DiffusionPolicyReader:
+        return DiffusionPolicyReader(**{"layout": OPENINGS, "control_hz": 50, **options})
+
+    def imported(self, path: Path, **options: Any) -> tuple[EpisodeStore, Outcome]:
+        return self.run(self.reader(**options), path)
 
 
 @pytest.fixture
-def series(samples: Any) -> dict[str, NDArray[Any]]:
+def buffer(tmp_path: Path, samples: Any, imported: Import) -> Buffer:
+    return Buffer(recorded(samples), tmp_path, imported)
+
+
+def recorded(samples: Any) -> Series:
+    """Returns the series of three episodes of ALOHA with a camera."""
     return {
         "img": np.concatenate(
             [np.stack([samples.image(f, e) for f in range(n)]) for e, n in enumerate(LENGTHS)]
@@ -41,108 +67,65 @@ def series(samples: Any) -> dict[str, NDArray[Any]]:
 
 
 @pytest.mark.parametrize("name", ["set.zarr", "set.zarr.zip"])
-def test_joint_data_is_imported(
-    tmp_path: Path, imported: Import, samples: Any, series: dict[str, NDArray[Any]], name: str
-) -> None:
-    path = replay_buffer(tmp_path / name, series)
+def test_joint_data_is_imported(buffer: Buffer, samples: Any, name: str) -> None:
+    path = buffer.write(name)
     assert samples.size_of(path) < 100_000
-    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, cameras={"img": "overhead"})
-    store, outcome = imported(reader, path)
+    store, outcome = buffer.imported(path, cameras={"img": "overhead"})
     assert outcome.refused == {}
-    for number, episode in enumerate(store.episodes()):
-        steps = LENGTHS[number]
-        np.testing.assert_array_equal(
-            episode.arrays["joints/position"], samples.joints(steps, number)
-        )
-        np.testing.assert_array_equal(episode.arrays["action"], samples.joints(steps, number + 100))
-        np.testing.assert_array_equal(
-            episode.arrays["rgb/overhead"][steps - 1], samples.image(steps - 1, number)
-        )
-    assert len(Windows(store)) == sum(LENGTHS)
-    assert imported(reader, path)[1].present == len(LENGTHS)
+    for number, (episode, steps) in enumerate(zip(store.episodes(), LENGTHS, strict=True)):
+        arrays = episode.arrays
+        np.testing.assert_array_equal(arrays["joints/position"], samples.joints(steps, number))
+        np.testing.assert_array_equal(arrays["action"], samples.joints(steps, number + 100))
+        shown = [samples.image(frame, number) for frame in range(steps)]
+        np.testing.assert_array_equal(arrays["rgb/overhead"], shown)
 
 
-def test_described_data_is_imported(
-    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
-) -> None:
+def test_described_data_is_imported(buffer: Buffer) -> None:
     target = np.random.default_rng(0).uniform(0, 512, (sum(LENGTHS), 2)).astype(np.float32)
-    path = replay_buffer(
-        tmp_path / "pusht.zarr", {"img": series["img"].astype(np.float32), "action": target}
-    )
-    store, _ = imported(
-        DiffusionPolicyReader(DescribedLayout(AXES), control_hz=10, state=None), path
-    )
+    images = buffer.series["img"]
+    path = buffer.write("pusht.zarr", img=images.astype(np.float32), action=target)
+    store, _ = buffer.imported(path, layout=DescribedLayout(AXES), control_hz=10, state=None)
     episode = store.episodes()[1]
     np.testing.assert_array_equal(episode.arrays["action"], target[5:13])
-    np.testing.assert_array_equal(episode.arrays["rgb/img"], series["img"][5:13])
+    np.testing.assert_array_equal(episode.arrays["rgb/img"], images[5:13])
     assert [dimension.unit for dimension in episode.attributes.contract.action] == ["px", "px"]
     assert episode.attributes.contract.joints == ()
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("dimension", "message"),
     [
-        (
-            lambda: DiffusionPolicyReader(OPENINGS),
-            "does not contain the control rate; set it, format.control_hz=NUMBER.",
-        ),
-        (lambda: DescribedLayout([{"name": "x"}]), "lacks arm."),
-        (
-            lambda: DescribedLayout([{"name": "x", "arm": "a", "knid": "joint"}]),
-            "no field of a dimension 'knid'. Did you mean 'kind'",
-        ),
-        (
-            lambda: DescribedLayout([{"name": "x", "arm": "a", "kind": "grip"}]),
-            "no kind of dimension 'grip'. Did you mean 'gripper'",
-        ),
-        (
-            lambda: DescribedLayout([{"name": "x", "arm": "a", "kind": "gripper"}]),
-            "gripper convention of x is missing",
-        ),
-        (
-            lambda: DescribedLayout([{"name": "x", "arm": "a", "gripper": "opening"}]),
-            "'x' has the kind 'joint'; grippers, and only these,",
-        ),
+        ({}, "lacks arm."),
+        ({"arm": "a", "knid": "joint"}, "no field of a dimension 'knid'. Did you mean 'kind'"),
+        ({"arm": "a", "kind": "grip"}, "no kind of dimension 'grip'. Did you mean 'gripper'"),
+        ({"arm": "a", "kind": "gripper"}, "gripper convention of x is missing"),
+        ({"arm": "a", "gripper": "opening"}, "'x' has the kind 'joint'; grippers, and only these,"),
     ],
 )
-def test_missing_options_are_reported(build: Callable[[], object], message: str) -> None:
+def test_descriptions_of_numbers_are_checked(dimension: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        build()
+        DescribedLayout([{"name": "x", **dimension}])
 
 
 @pytest.mark.parametrize(
-    ("reader", "message"),
+    ("options", "message"),
     [
-        (
-            DiffusionPolicyReader(OPENINGS, control_hz=10, state="qpos"),
-            r"no series 'qpos'. .* With their shapes: action \(14,\), img \(16",
-        ),
-        (
-            DiffusionPolicyReader(OPENINGS, control_hz=10, cameras={"top": "a"}),
-            "There is no series 'top'",
-        ),
-        (
-            DiffusionPolicyReader(OPENINGS, control_hz=10, cameras={"state": "a"}),
-            "no series with images 'state'. .*Allowed: img.",
-        ),
-        (
-            DiffusionPolicyReader(DescribedLayout(), control_hz=10),
-            "Describe each number of the action in layout.action; got nothing, it has: action_0",
-        ),
-        (
-            DiffusionPolicyReader(DescribedLayout(AXES * 7), control_hz=10),
-            "Describe each number of the state in layout.joints, or omit the state",
-        ),
+        ({"control_hz": None}, "the control rate; set it, format.control_hz=NUMBER"),
+        ({"depth_unit_m": -1}, "format.depth_unit_m is -1; allowed: above 0"),
+        ({"depth_source": "guess"}, "There is no source of depth 'guess'"),
+        ({"state": "qpos"}, r"no series 'qpos'. .* With their shapes: action \(14,\), img \(16"),
+        ({"cameras": {"top": "a"}}, "There is no series 'top'"),
+        ({"cameras": {"state": "a"}}, "no series with images 'state'. .*Allowed: img."),
+        ({"layout": DescribedLayout()}, "Describe each number of the action in layout.action; got"),
+        ({"layout": DescribedLayout(AXES * 7)}, "number of the state in layout.joints, or omit"),
     ],
 )
-def test_unknown_series_are_answered_with_the_existing_ones(
-    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]], reader: Reader, message: str
-) -> None:
+def test_wrong_options_are_reported(buffer: Buffer, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        imported(reader, replay_buffer(tmp_path / "set.zarr", series))
+        buffer.imported(buffer.write(), **options)
 
 
-def spoil_row(key: str, value: float) -> Callable[[Path], None]:
+def spoilt(key: str, value: float) -> Spoil:
     """Returns a function that writes a value into frame 4 of the second episode."""
 
     def spoil(path: Path) -> None:
@@ -161,93 +144,59 @@ def without_chunk(path: Path, key: str, chunk: str, fill: float | None) -> None:
     (path / f"data/{key}/.zarray").write_text(json.dumps(described | {"fill_value": fill}))
 
 
+BAD_CHUNK = b"\x02\x01\x21\x08" + bytes(30)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (
-            spoil_row("action", np.nan),
-            "action at frame 4, dimension 0, is nan; every value must be finite.",
-        ),
-        (
-            spoil_row("state", 90),
-            "state at frame 4, 'left/waist', is 90; impossible for a joint in rad",
-        ),
-        (
-            spoil_row("img", 300),
-            "data/img at frame 4 has values from 60.0 to 300.0; allowed: 0 to 255.",
-        ),
-        (
-            lambda path: without_chunk(path, "img", "3.0.0.0", fill=None),
-            "data/img lacks the chunk of frame 4 (data/img/3.0.0.0)",
-        ),
-        (
-            lambda path: (path / "data/action/3.0").write_bytes(b"\x02\x01\x21\x08" + bytes(30)),
-            "data/action cannot be read in frames 0 to 7",
-        ),
+        (spoilt("action", np.nan), "action at frame 4, dimension 0, is nan"),
+        (spoilt("state", 90), "state at frame 4, 'left/waist', is 90; impossible for a joint"),
+        (spoilt("img", 300), "data/img at frame 4 has values from 60.0 to 300.0"),
+        (lambda path: without_chunk(path, "img", "3.0.0.0", None), "lacks the chunk of frame 4"),
+        (lambda path: (path / "data/action/3.0").write_bytes(BAD_CHUNK), "in frames 0 to 7"),
     ],
 )
 def test_a_damaged_episode_is_reported_and_the_others_are_imported(
-    tmp_path: Path,
-    imported: Import,
-    series: dict[str, NDArray[Any]],
-    spoil: Callable[[Path], None],
-    message: str,
+    buffer: Buffer, spoil: Spoil, message: str
 ) -> None:
-    path = replay_buffer(tmp_path / "set.zarr", series | {"img": series["img"].astype(np.float32)})
+    path = buffer.write(img=buffer.series["img"].astype(np.float32))
     spoil(path)
-    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
+    store, outcome = buffer.imported(path)
     assert list(outcome.refused) == ["episode 1 (set.zarr)"]
     assert message in outcome.refused["episode 1 (set.zarr)"]
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
 
 
-def test_white_must_be_255(
-    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
-) -> None:
-    path = replay_buffer(
-        tmp_path / "set.zarr", series | {"img": series["img"].astype(np.float32) / 255}
-    )
-    outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)[1]
-    assert "data/img at frame 0 has values up to" in outcome.refused["episode 0 (set.zarr)"]
-    assert "allowed: 0 to 255. Is white 1?" in outcome.refused["episode 0 (set.zarr)"]
+def test_white_must_be_255(buffer: Buffer) -> None:
+    path = buffer.write(img=buffer.series["img"].astype(np.float32) / 255)
+    why = buffer.imported(path)[1].refused["episode 0 (set.zarr)"]
+    assert "data/img at frame 0 has values up to" in why
+    assert "allowed: 0 to 255. Is white 1?" in why
 
 
-def test_unequal_lengths_are_named(
-    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
-) -> None:
-    path = replay_buffer(tmp_path / "set.zarr", series | {"img": series["img"][:15]})
-    outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)[1]
-    assert (
-        "data/img ends at frame 2, before the episode ends."
-        in outcome.refused["episode 2 (set.zarr)"]
-    )
+def test_unequal_lengths_are_named(buffer: Buffer) -> None:
+    outcome = buffer.imported(buffer.write(img=buffer.series["img"][:15]))[1]
+    assert "data/img ends at frame 2" in outcome.refused["episode 2 (set.zarr)"]
 
 
 @pytest.mark.parametrize(
-    ("key", "dtype", "units_m"),
+    ("key", "dtype", "unit_m", "stored_m"),
     [
-        ("img_depth", np.float32, (1.0, 0.001)),
-        ("depth", np.float64, (0.001, 0.001)),
-        ("depth_image", np.uint16, (0.001, 0.001)),
-        ("img_depth", np.uint16, (0.0001, 0.0001)),
-        ("img_depth", np.uint8, (0.01, 0.001)),
+        ("img_depth", np.float32, 1.0, 0.001),
+        ("depth", np.float64, 0.001, 0.001),
+        ("depth_image", np.uint16, 0.001, 0.001),
+        ("img_depth", np.uint16, 0.0001, 0.0001),
+        ("img_depth", np.uint8, 0.01, 0.001),
     ],
 )
 def test_depth_is_imported_in_its_unit(
-    tmp_path: Path,
-    imported: Import,
-    series: dict[str, NDArray[Any]],
-    key: str,
-    dtype: type,
-    units_m: tuple[float, float],
+    buffer: Buffer, key: str, dtype: type, unit_m: float, stored_m: float
 ) -> None:
     """Integers in a unit up to 1 mm are stored as they are, all other depth in mm."""
-    unit_m, stored_m = units_m
     metres = np.random.default_rng(0).uniform(0.3, 2, (sum(LENGTHS), 16, 24))
     depth = (metres / unit_m).astype(dtype)
-    path = replay_buffer(tmp_path / "set.zarr", series | {key: depth})
-    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, depth_unit_m=unit_m)
-    store, outcome = imported(reader, path)
+    store, outcome = buffer.imported(buffer.write(**{key: depth}), depth_unit_m=unit_m)
     assert outcome.refused == {}
     camera = store.episodes()[1].attributes.contract.camera("img")
     assert (camera.depth, camera.depth_unit_m) == ("measured", stored_m)
@@ -255,71 +204,42 @@ def test_depth_is_imported_in_its_unit(
     np.testing.assert_allclose(found, unit_m * depth[5:13].astype(float), atol=stored_m / 2 + 1e-9)
 
 
-def test_numbered_depth_belongs_to_the_camera_of_its_number(
-    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
-) -> None:
+def test_numbered_depth_belongs_to_the_camera_of_its_number(buffer: Buffer) -> None:
     """The names of recorders with several cameras: camera_0, depth_0 and so on."""
-    images = series.pop("img")
+    images = buffer.series.pop("img")
     for number in range(2):
-        series[f"camera_{number}"] = images
-        series[f"depth_{number}"] = np.full(images.shape[:3], 500 + number, np.uint16)
-    path = replay_buffer(tmp_path / "set.zarr", series)
-    reader = DiffusionPolicyReader(
-        OPENINGS, control_hz=50, cameras={"camera_1": "side"}, depth_unit_m=0.001
-    )
-    episode = imported(reader, path)[0].episodes()[0]
+        buffer.series[f"camera_{number}"] = images
+        buffer.series[f"depth_{number}"] = np.full(images.shape[:3], 500 + number, np.uint16)
+    path = buffer.write()
+    store, _ = buffer.imported(path, cameras={"camera_1": "side"}, depth_unit_m=0.001)
+    episode = store.episodes()[0]
     assert (np.asarray(episode.arrays["depth/side"]) == 501).all()
     assert [camera.name for camera in episode.attributes.contract.cameras] == ["side"]
     named = {"camera_0": "depth_1"}
-    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, depth=named, depth_unit_m=0.001)
-    (reference, *_) = reader.episodes(path)
-    cameras = reference.read().contract.cameras
-    assert [camera.depth for camera in cameras] == ["measured", None]
-    (reference, *_) = DiffusionPolicyReader(OPENINGS, control_hz=50, depth={}).episodes(path)
-    assert {camera.depth for camera in reference.read().contract.cameras} == {None}
+    for depth, sources in ((named, ["measured", None]), ({}, [None, None])):
+        (reference, *_) = buffer.reader(depth=depth, depth_unit_m=0.001).episodes(path)
+        assert [camera.depth for camera in reference.read().contract.cameras] == sources
+
+
+MM = {"depth_unit_m": 0.001}
 
 
 @pytest.mark.parametrize(
-    ("added", "options", "message"),
+    ("key", "size", "options", "message"),
     [
-        (
-            {"img_depth": (16, 24)},
-            {},
-            "data/img_depth does not contain its unit; set format.depth_unit_m, metres per stored",
-        ),
-        (
-            {"wrist_depth": (16, 24)},
-            {"depth_unit_m": 0.001},
-            "The depth series 'wrist_depth' belongs to no camera by its name; set format.depth=",
-        ),
-        (
-            {"img_depth": (12, 24)},
-            {"depth_unit_m": 0.001},
-            "data/img_depth has images of (12, 24), data/img of (16, 24); allowed: depth that is",
-        ),
-        (
-            {"range_depth": (16, 24)},
-            {"depth": {"img": "range"}},
-            "There is no series with depth 'range'. Did you mean 'range_depth'",
-        ),
-        (
-            {"depth": (16, 24, 1)},
-            {"depth": {"image": "depth"}},
-            "There is no series with images 'image'. Did you mean 'img'",
-        ),
+        ("img_depth", (16, 24), {}, "does not contain its unit; set format.depth_unit_m, metres"),
+        ("wrist_depth", (16, 24), MM, "'wrist_depth' belongs to no camera by its name; set form"),
+        ("img_depth", (12, 24), MM, "data/img_depth has images of (12, 24), data/img of (16, 24)"),
+        ("range_depth", (16, 24), {"depth": {"img": "range"}}, "Did you mean 'range_depth'"),
+        ("depth", (16, 24, 1), {"depth": {"image": "depth"}}, "images 'image'. Did you mean 'img'"),
     ],
 )
 def test_depth_without_unit_or_camera_is_refused(
-    tmp_path: Path,
-    series: dict[str, NDArray[Any]],
-    added: dict[str, tuple[int, ...]],
-    options: dict[str, Any],
-    message: str,
+    buffer: Buffer, key: str, size: tuple[int, ...], options: dict[str, Any], message: str
 ) -> None:
-    more = {key: np.full((sum(LENGTHS), *size), 700, np.uint16) for key, size in added.items()}
-    path = replay_buffer(tmp_path / "set.zarr", series | more)
+    path = buffer.write(**{key: np.full((sum(LENGTHS), *size), 700, np.uint16)})
     with pytest.raises(ValueError, match=re.escape(message)):
-        list(DiffusionPolicyReader(OPENINGS, control_hz=50, **options).episodes(path))
+        list(buffer.reader(**options).episodes(path))
 
 
 @pytest.mark.parametrize(
@@ -334,114 +254,70 @@ def test_depth_without_unit_or_camera_is_refused(
     ],
 )
 def test_depth_in_another_unit_is_named(
-    tmp_path: Path,
-    imported: Import,
-    series: dict[str, NDArray[Any]],
-    value: Any,
-    unit_m: float,
-    message: str,
+    buffer: Buffer, value: Any, unit_m: float, message: str
 ) -> None:
-    depth = np.full((sum(LENGTHS), 16, 24), value)
-    path = replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth})
-    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, depth_unit_m=unit_m)
-    outcome = imported(reader, path)[1]
+    path = buffer.write("a.zarr", img_depth=np.full((sum(LENGTHS), 16, 24), value))
+    outcome = buffer.imported(path, depth_unit_m=unit_m)[1]
     assert f"data/img_depth at frame 0 {message}" in outcome.refused["episode 0 (a.zarr)"]
 
 
-def test_a_unit_in_the_data_is_not_overruled(
-    tmp_path: Path, series: dict[str, NDArray[Any]]
-) -> None:
-    depth = np.full((sum(LENGTHS), 16, 24), 700, np.uint16)
-    path = replay_buffer(tmp_path / "a.zarr", series | {"img_depth": depth})
+def test_a_unit_in_the_data_is_not_overruled(buffer: Buffer) -> None:
+    path = buffer.write(img_depth=np.full((sum(LENGTHS), 16, 24), 700, np.uint16))
     array = zarr.open_group(path, zarr_format=2)["data/img_depth"]
     array.attrs["depth_unit_m"] = 0.00025
-    reader = DiffusionPolicyReader(OPENINGS, control_hz=50, depth_unit_m=0.001)
     with pytest.raises(ValueError, match=r"unit of 0.00025 m by itself; .* is 0.001. Leave the op"):
-        list(reader.episodes(path))
+        buffer.imported(path, depth_unit_m=0.001)
     array.attrs["depth_unit_m"] = "mm"
     with pytest.raises(ValueError, match="has a unit of 'mm' by itself; allowed: above 0"):
-        list(DiffusionPolicyReader(OPENINGS, control_hz=50).episodes(path))
-    with pytest.raises(ValueError, match="format.depth_unit_m is -1; allowed: above 0"):
-        DiffusionPolicyReader(OPENINGS, control_hz=50, depth_unit_m=-1)
-    with pytest.raises(ValueError, match="There is no source of depth 'guess'"):
-        DiffusionPolicyReader(OPENINGS, control_hz=50, depth_source="guess")
+        buffer.imported(path)
 
 
-def test_other_files_are_refused(tmp_path: Path, series: dict[str, NDArray[Any]]) -> None:
-    reader = DiffusionPolicyReader(OPENINGS, control_hz=50)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        ValueError, match="is not a replay buffer, a zarr 2 group with data and meta/episode_ends"
-    ):
-        list(reader.episodes(tmp_path / "empty"))
-    path = replay_buffer(tmp_path / "cut.zarr.zip", series)
+def test_other_files_are_refused(buffer: Buffer) -> None:
+    path = buffer.write("cut.zarr.zip")
     path.write_bytes(path.read_bytes()[:-400])
-    with pytest.raises(
-        ValueError, match=r"cut.zarr.zip is not a complete zip file .*Is it truncated\?"
-    ):
-        list(reader.episodes(path))
-    path = replay_buffer(tmp_path / "ends.zarr", series)
+    with pytest.raises(ValueError, match=r"is not a complete zip file .*Is it truncated\?"):
+        buffer.imported(path)
+    path = buffer.write("ends.zarr")
     zarr.open_group(path, zarr_format=2)["meta/episode_ends"][:] = [5, 5, 17]  # type: ignore[index]
-    with pytest.raises(
-        ValueError, match="meta/episode_ends must be increasing integers; got int64"
-    ):
-        list(reader.episodes(path))
+    with pytest.raises(ValueError, match="meta/episode_ends must be increasing integers"):
+        buffer.imported(path)
 
 
-def test_an_unknown_codec_is_named(tmp_path: Path, series: dict[str, NDArray[Any]]) -> None:
-    path = replay_buffer(tmp_path / "set.zarr", series)
-    text = (path / "data/img/.zarray").read_text()
-    (path / "data/img/.zarray").write_text(text.replace('"blosc"', '"imagecodecs_future"'))
-    with pytest.raises(
-        ValueError,
-        match="data/img cannot be opened: There is no codec 'imagecodecs_future'. Did you mean",
-    ):
-        list(DiffusionPolicyReader(OPENINGS, control_hz=50).episodes(path))
+def test_an_unknown_codec_is_named(buffer: Buffer) -> None:
+    described = buffer.write() / "data/img/.zarray"
+    described.write_text(described.read_text().replace('"blosc"', '"imagecodecs_future"'))
+    with pytest.raises(ValueError, match="img cannot be opened: There is no codec 'imagecodecs_fu"):
+        buffer.imported(described.parents[2])
 
 
 @pytest.mark.parametrize(
-    ("codec", "tolerance"),
-    [(Jpeg(level=95), 8), (Png(), 0), (Webp(level=101), 0)],
-    ids=["jpeg", "png", "webp"],
+    ("codec", "tolerance"), [(Jpeg(level=95), 8), (Png(), 0), (Webp(level=101), 0)]
 )
-def test_compressed_images_are_imported(
-    tmp_path: Path,
-    imported: Import,
-    series: dict[str, NDArray[Any]],
-    codec: Any,
-    tolerance: int,
-) -> None:
-    path = replay_buffer(tmp_path / "set.zarr", series, {"img": codec})
-    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
+def test_compressed_images_are_imported(buffer: Buffer, codec: Any, tolerance: int) -> None:
+    store, outcome = buffer.imported(buffer.write("set.zarr", {"img": codec}))
     assert outcome.refused == {}
-    off = store.episodes()[1].arrays["rgb/img"].astype(int) - series["img"][5:13]
+    off = store.episodes()[1].arrays["rgb/img"].astype(int) - buffer.series["img"][5:13]
     assert np.abs(off).max() <= tolerance
 
 
-def test_omitted_chunks_are_the_fill_value_and_named(
-    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
-) -> None:
+def test_omitted_chunks_are_the_fill_value_and_named(buffer: Buffer) -> None:
     """By default zarr does not store a chunk of zeros."""
-    path = replay_buffer(tmp_path / "set.zarr", series)
+    path = buffer.write()
     without_chunk(path, "img", "3.0.0.0", fill=0)
-    store, outcome = imported(DiffusionPolicyReader(OPENINGS, control_hz=50), path)
+    store, outcome = buffer.imported(path)
     assert outcome.refused == {}
-    expected = series["img"].copy()
+    expected = buffer.series["img"].copy()
     expected[9:12] = 0
     np.testing.assert_array_equal(store.episodes()[1].arrays["rgb/img"], expected[5:13])
     assert outcome.left_out == {("chunks of img", "not stored; read as the fill value"): 1}
 
 
-def test_omitted_chunks_of_a_zip_file_are_the_fill_value_and_named(
-    tmp_path: Path, imported: Import, series: dict[str, NDArray[Any]]
-) -> None:
-    path = replay_buffer(tmp_path / "full.zarr.zip", series)
-    with zipfile.ZipFile(path) as full, zipfile.ZipFile(tmp_path / "set.zarr.zip", "w") as less:
+def test_omitted_chunks_of_a_zip_file_are_the_fill_value_and_named(buffer: Buffer) -> None:
+    path = buffer.path / "set.zarr.zip"
+    with zipfile.ZipFile(buffer.write("full.zarr.zip")) as full, zipfile.ZipFile(path, "w") as less:
         for name in full.namelist():
             if name != "data/action/5.0":
                 less.writestr(name, full.read(name))
-    store, outcome = imported(
-        DiffusionPolicyReader(OPENINGS, control_hz=50), tmp_path / "set.zarr.zip"
-    )
+    store, outcome = buffer.imported(path)
     assert not store.episodes()[2].arrays["action"][2:].any()
     assert outcome.left_out == {("chunks of action", "not stored; read as the fill value"): 1}

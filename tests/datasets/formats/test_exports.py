@@ -13,25 +13,23 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from tests.datasets.formats.conftest import OPENINGS, Import
 
 from stringline.datasets.embodiments.aloha import GRIPPER_SERVOS
 from stringline.datasets.files.atomic import NoSpaceError
-from stringline.datasets.formats import exporting, importing
+from stringline.datasets.formats import exporting
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.diffusion_policy import (
     DiffusionPolicyReader,
     DiffusionPolicyWriter,
 )
 from stringline.datasets.formats.foreign import Reader, Writer
-from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.lerobot_writer import LeRobotWriter
 from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 
-Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
-OPENINGS = AlohaLayout("opening", "opening")
 WAYS: list[tuple[str, Writer, Reader, int]] = [
     (
         "act",
@@ -97,39 +95,34 @@ def test_an_export_is_equal_after_import(
 def test_depth_round_trip(
     tmp_path: Path, imported: Import, samples: Any, writer: Writer, reader: Reader, unit_m: float
 ) -> None:
-    arrays, attributes = samples.episode(6, depth=True)
-    cameras = attributes.contract.cameras
-    contract = attributes.contract.with_cameras(
-        replace(cameras[0], depth_unit_m=unit_m), cameras[1]
-    )
-    source = EpisodeStore.create(tmp_path / "source")
-    source.write(arrays, replace(attributes, contract=contract))
-    writer.write(source, tmp_path / "set")
+    source = with_depth(tmp_path / "source", samples, unit_m).episodes()[0]
+    writer.write(EpisodeStore.open(tmp_path / "source"), tmp_path / "set")
     store, outcome = imported(reader, tmp_path / "set")
     assert outcome.refused == {}
-    np.testing.assert_array_equal(
-        store.episodes()[0].arrays["depth/overhead"], arrays["depth/overhead"]
-    )
-    assert store.episodes()[0].attributes.contract == contract
+    found = store.episodes()[0]
+    np.testing.assert_array_equal(found.arrays["depth/overhead"], source.arrays["depth/overhead"])
+    assert found.attributes.contract == source.attributes.contract
+
+
+def with_depth(path: Path, samples: Any, unit_m: float) -> EpisodeStore:
+    """Writes a store of one episode whose depth is in a unit."""
+    arrays, attributes = samples.episode(6, depth=True)
+    overhead, wrist = attributes.contract.cameras
+    cameras = replace(overhead, depth_unit_m=unit_m), wrist
+    store = EpisodeStore.create(path)
+    contract = attributes.contract.with_cameras(*cameras)
+    store.write(arrays, replace(attributes, contract=contract))
+    return store
 
 
 def test_finer_depth_is_exported_in_millimetres(
     tmp_path: Path, imported: Import, samples: Any
 ) -> None:
-    arrays, attributes = samples.episode(6, depth=True)
-    cameras = attributes.contract.cameras
-    contract = attributes.contract.with_cameras(
-        replace(cameras[0], depth_unit_m=0.00025), cameras[1]
-    )
-    source = EpisodeStore.create(tmp_path / "source")
-    source.write(arrays, replace(attributes, contract=contract))
+    source = with_depth(tmp_path / "source", samples, 0.00025)
     LeRobotWriter(images="image").write(source, tmp_path / "set")
-    found = (
-        imported(LeRobotReader(OPENINGS), tmp_path / "set")[0]
-        .episodes()[0]
-        .arrays["depth/overhead"]
-    )
-    np.testing.assert_allclose(found, arrays["depth/overhead"] / 4, atol=0.5)
+    (found,) = imported(LeRobotReader(OPENINGS), tmp_path / "set")[0].episodes()
+    expected = source.episodes()[0].arrays["depth/overhead"] / 4
+    np.testing.assert_allclose(found.arrays["depth/overhead"], expected, atol=0.5)
 
 
 def test_grippers_are_exported_in_the_chosen_convention(
@@ -241,10 +234,7 @@ def test_the_lerobot_export_follows_its_format(tmp_path: Path, original: Episode
             lambda: LeRobotWriter(images="movie"),  # type: ignore[arg-type]
             "There is no kind of images 'movie'. .*Allowed: image, video.",
         ),
-        (
-            lambda: LeRobotWriter(codec="libx999"),
-            "There is no video encoder 'libx999'; PyAV provides libsvtav1",
-        ),
+        (lambda: LeRobotWriter(codec="libx999"), "There is no video encoder 'libx999'"),
     ],
 )
 def test_options_are_checked(build: Callable[[], object], message: str) -> None:
@@ -262,9 +252,7 @@ def test_episodes_that_do_not_fit_a_format_are_refused(
         match="there exists; an export creates a new data set. Remove it or choose another name.",
     ):
         writer.write(original, tmp_path / "there")
-    with pytest.raises(
-        ValueError, match="There is no camera 'top'. .*Allowed: overhead, wrist_left."
-    ):
+    with pytest.raises(ValueError, match="There is no camera 'top'"):
         LeRobotWriter(cameras={"top": "a"}).write(original, tmp_path / "set")
     with pytest.raises(
         ValueError, match="The series 'action' is reserved; give the camera another name"
@@ -303,25 +291,3 @@ def test_a_full_disk_leaves_nothing_behind(
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("", (), {"free": 0}))
     with pytest.raises(NoSpaceError, match="are needed, 0 MiB are free"):
         writer.write(original, tmp_path / name)
-
-
-def test_an_import_stops_at_a_full_disk_and_keeps_complete_episodes(
-    tmp_path: Path, original: EpisodeStore, imported: Import, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ActHdf5Writer(state_gripper="opening", action_gripper="opening").write(
-        original, tmp_path / "act"
-    )
-    reader, copy, copied = ActHdf5Reader(OPENINGS), importing._copy, []
-
-    def second_fails(*arguments: Any) -> None:
-        copied.append(1)
-        (full_disk if len(copied) == 2 else copy)(*arguments)
-
-    monkeypatch.setattr(importing, "_copy", second_fails)
-    with pytest.raises(OSError, match="No space left"):
-        imported(reader, tmp_path / "act")
-    assert len(EpisodeStore.open(tmp_path / "imported")) == 1
-    assert EpisodeStore.open(tmp_path / "imported").leftovers() == []
-    monkeypatch.undo()
-    store, outcome = imported(reader, tmp_path / "act")
-    assert (len(outcome.imported), outcome.present, len(store)) == (1, 1, 2)

@@ -2,25 +2,20 @@
 
 import runpy
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.datasets.formats.conftest import OPENINGS, Import
 
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader, UmiReader
-from stringline.datasets.formats.foreign import Reader
-from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
-from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.store.store import EpisodeStore
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MADE: dict[str, Any] = runpy.run_path(str(FIXTURES.with_name("write_fixtures.py")))
 LENGTHS = MADE["LENGTHS"]
-OPENINGS = AlohaLayout("opening", "opening")
-Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 
 
 def unpacked(name: str, folder: Path) -> Path:

@@ -2,15 +2,11 @@
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import pytest
 from tests.datasets.formats.hostile_corpus import CASES
 from tests.datasets.formats.hostile_runs import FILES, Run, run_all
-from tests.datasets.formats.small_sets import EPISODES, READERS, VARIANTS
-
-from stringline.datasets.formats.importing import import_data
-from stringline.datasets.store.store import EpisodeStore
+from tests.datasets.formats.small_sets import READERS
 
 LONGEST_S = 10
 MOST_GIB = 1.0
@@ -45,11 +41,3 @@ def test_a_hostile_data_set_is_refused_in_one_line(runs: dict[str, Run], name: s
     assert not run.ran
     assert run.gib <= MOST_GIB
     assert run.seconds <= LONGEST_S
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_the_data_sets_that_they_are_made_from_are_imported(tmp_path: Path, name: str) -> None:
-    store = EpisodeStore.create(tmp_path / "store")
-    reader, write = VARIANTS[name]
-    outcome = import_data(READERS[reader], write(tmp_path), store)
-    assert (len(outcome.imported), outcome.refused) == (EPISODES, {})

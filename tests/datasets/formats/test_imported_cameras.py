@@ -135,10 +135,7 @@ def test_a_calibration_after_an_import_is_that_of_the_import(
     [
         (["format.cameras={top: tip, hand: hand}"], "There is no camera 'top'. Did you mean 'tip'"),
         (["uncalibrated=[side]"], "There is no camera 'side'."),
-        (
-            ["cameras=missing.yaml"],
-            "The calibration file missing.yaml cannot be read: No such",
-        ),
+        (["cameras=missing.yaml"], "The calibration file missing.yaml cannot be read: No such"),
         (["cameras=null", "uncalibrated=[top]"], "uncalibrated needs cameras=FILE"),
         (["image_size=64", "image_fit=crop"], "image_fit=crop does not enlarge them to 64x64"),
     ],

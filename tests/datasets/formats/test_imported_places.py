@@ -10,6 +10,7 @@ import pytest
 import yaml
 import zarr
 from numpy.typing import NDArray
+from tests.datasets.formats.conftest import OPENINGS
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.cameras.resampling import ImageSize
@@ -18,12 +19,10 @@ from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import Reader
 from stringline.datasets.formats.importing import ImportedCameras, import_data
-from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.pointclouds.clouds import depth_view
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
-OPENINGS = AlohaLayout("opening", "opening")
 CAMERAS = ("overhead", "wrist_left")
 HZ = 2.5
 SIZES = (

@@ -12,18 +12,15 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from tests.datasets.formats.conftest import OPENINGS, Import
 from tests.datasets.formats.lerobot_recordings import recorded
 
 from stringline.datasets.formats import image_codecs
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.foreign import ForeignEpisode, Reader, Reference
-from stringline.datasets.formats.importing import Outcome, import_data
+from stringline.datasets.formats.importing import import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
-from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.store.store import EpisodeStore
-
-Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
-OPENINGS = AlohaLayout("opening", "opening")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.datasets.formats.conftest import OPENINGS, Import
 from tests.datasets.formats.lerobot_recordings import LENGTHS, parquet, recorded
 from tests.datasets.formats.replay_buffers import replay_buffer
 
@@ -29,15 +29,10 @@ from stringline.datasets.formats.foreign import (
     extra_series,
     table_of,
 )
-from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.lerobot_writer import LeRobotWriter, tasks_of
-from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
-
-Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
-OPENINGS = AlohaLayout("opening", "opening")
 
 
 @pytest.fixture

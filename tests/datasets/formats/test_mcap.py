@@ -2,24 +2,26 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2
+from tests.datasets.conftest import DataCommand
 from tests.datasets.formats import mcap_recordings as recordings
+from tests.datasets.formats.conftest import Import
 from tests.datasets.formats.mcap_recordings import Entry
 
-from stringline.datasets.data import main
-from stringline.datasets.formats.foreign import ForeignDataError, Reader
+from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.mcap import McapReader
 from stringline.datasets.formats.mcap_recording import Message, Resampling, plain
 from stringline.datasets.formats.vector_layout import NamedLayout
+from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
-Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 Change = Callable[[list[Entry]], list[Entry]]
 TASK = "arm.mcap"
 TOPICS: dict[str, Any] = {
@@ -38,18 +40,38 @@ def reader(**options: Any) -> McapReader:
     return McapReader(NamedLayout(grippers, angle_unit="rad"), **{**TOPICS, **options})
 
 
+@dataclass
+class Take:
+    """A recording, and its import."""
+
+    path: Path
+    run: Import
+
+    def imported(self, **options: Any) -> tuple[EpisodeStore, Outcome]:
+        return self.run(reader(**options), self.path)
+
+    def only(self, **options: Any) -> StoredEpisode:
+        store, outcome = self.imported(**options)
+        assert outcome.refused == {}
+        return store.episodes()[0]
+
+    def refusal(self, **options: Any) -> str:
+        return self.imported(**options)[1].refused[f"episode 0 ({TASK})"]
+
+
+@pytest.fixture
+def take(tmp_path: Path, imported: Import) -> Take:
+    return Take(recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries()), imported)
+
+
 def in_store(seconds: Any) -> Any:
     """Returns the joints (T, 3) of the contract at times (T,)."""
     found = np.array([recordings.joints(time) for time in seconds])
     return found * (1, 1, 0.01)
 
 
-def test_a_recording_of_ros2_is_resampled(tmp_path: Path, imported: Import) -> None:
-    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries())
-    depth = {"/front/image_raw": "/front/depth"}
-    store, outcome = imported(reader(depth=depth, instruction="/task"), path)
-    assert outcome.refused == {}
-    episode = store.episodes()[0]
+def test_a_recording_of_ros2_is_resampled(take: Take) -> None:
+    episode = take.only(depth={"/front/image_raw": "/front/depth"}, instruction="/task")
     arrays, contract = episode.arrays, episode.attributes.contract
     # Commands have no time stamp, so they count from their recording, 1 ms later.
     start = 0.001
@@ -72,11 +94,8 @@ def test_a_recording_of_ros2_is_resampled(tmp_path: Path, imported: Import) -> N
     assert [dimension.kind for dimension in contract.action] == ["joint", "joint", "gripper"]
 
 
-def test_calibration_and_transforms_become_geometry(tmp_path: Path, imported: Import) -> None:
-    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries())
-    store, outcome = imported(reader(base_frame="base", grippers={"arm": "hand"}), path)
-    assert outcome.refused == {}
-    episode = store.episodes()[0]
+def test_calibration_and_transforms_become_geometry(take: Take) -> None:
+    episode = take.only(base_frame="base", grippers={"arm": "hand"})
     camera = episode.attributes.contract.camera("front")
     assert (camera.has_geometry, camera.distortion_model) == (True, "none")
     # The centre of the first pixel is (0, 0) in ROS and (0.5, 0.5) in the contract.
@@ -91,24 +110,20 @@ def test_calibration_and_transforms_become_geometry(tmp_path: Path, imported: Im
     np.testing.assert_allclose(pose[:, 1, 3], 0.01 * (np.arange(20) // 2), atol=1e-6)
 
 
-def test_a_moving_camera_has_a_pose_per_image(tmp_path: Path, imported: Import) -> None:
+def test_a_moving_camera_has_a_pose_per_image(take: Take) -> None:
     def mounted(entry: Entry) -> Entry:
         fixed = recordings.transform(0, "hand", "camera_optical", (0, 0, 0.1), (0, 0, 0, 1))
         return (*entry[:3], {"transforms": [fixed]}) if entry[0] == "/tf_static" else entry
 
     entries = [mounted(entry) for entry in recordings.ros2_entries()]
-    path = recordings.write_ros2(tmp_path / TASK, entries)
-    store, outcome = imported(reader(base_frame="base"), path)
-    assert outcome.refused == {}
-    pose = store.episodes()[0].arrays["T_base_camera/front"]
+    recordings.write_ros2(take.path, entries)
+    pose = take.only(base_frame="base").arrays["T_base_camera/front"]
     assert pose.shape == (10, 4, 4)
     np.testing.assert_allclose(pose[:, 1, 3], 0.01 * np.arange(10), atol=1e-6)
     np.testing.assert_allclose(pose[:, 2, 3], 0.3, atol=1e-6)
 
 
-def test_rectified_and_distorted_images_have_their_own_lens(
-    tmp_path: Path, imported: Import
-) -> None:
+def test_rectified_and_distorted_images_have_their_own_lens(take: Take) -> None:
     bent = {"d": [0.1, -0.2, 0.0, 0.0, 0.01], "distortion_model": "plumb_bob"}
 
     def renamed(entry: Entry) -> list[Entry]:
@@ -119,11 +134,8 @@ def test_rectified_and_distorted_images_have_their_own_lens(
         return [entry, *other]
 
     entries = [new for entry in recordings.ros2_entries() for new in renamed(entry)]
-    path = recordings.write_ros2(tmp_path / TASK, entries)
-    cameras = {"/front/image_raw": "raw", "/front/image_rect_color": "flat"}
-    store, outcome = imported(reader(cameras=cameras), path)
-    assert outcome.refused == {}
-    episode = store.episodes()[0]
+    recordings.write_ros2(take.path, entries)
+    episode = take.only(cameras={"/front/image_raw": "raw", "/front/image_rect_color": "flat"})
     raw, flat = episode.attributes.contract.cameras
     assert (raw.distortion_model, raw.distortion) == ("plumb_bob", tuple(bent["d"]))
     assert (flat.distortion_model, flat.distortion) == ("none", ())
@@ -131,13 +143,10 @@ def test_rectified_and_distorted_images_have_their_own_lens(
     assert episode.arrays["intrinsics/flat"][0, 0] == 20
 
 
-def test_foxglove_json_is_imported(tmp_path: Path, imported: Import) -> None:
+def test_foxglove_json_is_imported(take: Take) -> None:
     lens = {"/front/compressed": "/front/calibration"}
-    path = recordings.write_json(tmp_path / TASK)
-    foxglove = reader(**JOINTS_OF_FOXGLOVE, calibration=lens, base_frame="base")
-    store, outcome = imported(foxglove, path)
-    assert outcome.refused == {}
-    episode = store.episodes()[0]
+    recordings.write_json(take.path)
+    episode = take.only(**JOINTS_OF_FOXGLOVE, calibration=lens, base_frame="base")
     times = np.arange(11) / 10
     np.testing.assert_allclose(episode.arrays["joints/position"], in_store(times), atol=1e-6)
     assert episode.attributes.contract.camera("front").has_geometry
@@ -147,16 +156,15 @@ def test_foxglove_json_is_imported(tmp_path: Path, imported: Import) -> None:
         assert np.abs(shown - recordings.colours(frame)).mean() < 4
 
 
-def test_foxglove_protobuf_is_imported(tmp_path: Path, imported: Import) -> None:
+def test_foxglove_protobuf_is_imported(take: Take) -> None:
     topics = {
         "control_hz": 10,
         "state": {"/arm": None},
         "action": {"/arm": ["gripper", "waist"]},
         "cameras": {"/front": "front"},
     }
-    store, outcome = imported(reader(**topics), recordings.write_protobuf(tmp_path / TASK))
-    assert outcome.refused == {}
-    episode = store.episodes()[0]
+    recordings.write_protobuf(take.path)
+    episode = take.only(**topics)
     expected = in_store(np.arange(11) / 10)
     np.testing.assert_allclose(episode.arrays["joints/position"], expected, atol=1e-6)
     np.testing.assert_allclose(episode.arrays["action"], expected[:, [2, 0]], atol=1e-6)
@@ -178,12 +186,9 @@ def test_each_file_of_a_folder_is_an_episode(tmp_path: Path, imported: Import) -
     assert "take_2.mcap cannot be read as MCAP; it is truncated, damaged" in outcome.refused[name]
 
 
-def test_topics_and_numbers_that_no_option_chooses_are_named(
-    tmp_path: Path, imported: Import
-) -> None:
-    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries(0.2))
+def test_topics_and_numbers_that_no_option_chooses_are_named(take: Take) -> None:
     state, action = {"/joint_states": ["waist", "gripper"]}, {"/command": ["data.0", "data.2"]}
-    outcome = imported(reader(state=state, action=action), path)[1]
+    outcome = take.imported(state=state, action=action)[1]
     reasons = {
         "/command data.1": "no option chooses it",
         "/front/depth": "images that no camera uses",
@@ -194,9 +199,9 @@ def test_topics_and_numbers_that_no_option_chooses_are_named(
     }
     assert outcome.left_out == {part: 1 for part in reasons.items()}
     depth = {"/front/image_raw": "/front/depth"}
-    every = reader(depth=depth, base_frame="base", instruction="/task")
-    other = recordings.write_ros2(tmp_path / "other.mcap", recordings.ros2_entries(0.2))
-    assert imported(every, other)[1].left_out == {}
+    take.path = take.path.rename(take.path.with_name("other.mcap"))
+    every = take.imported(depth=depth, base_frame="base", instruction="/task")[1]
+    assert (len(every.imported), every.left_out) == (1, {})
 
 
 JOINTS_OF_FOXGLOVE = {
@@ -207,20 +212,17 @@ JOINTS_OF_FOXGLOVE = {
 }
 
 
-def test_values_beside_the_positions_of_foxglove_are_named(
-    tmp_path: Path, imported: Import
-) -> None:
-    path = recordings.write_json(tmp_path / TASK, velocity=0.0, acceleration=1.5, effort=None)
-    left_out = imported(reader(**JOINTS_OF_FOXGLOVE), path)[1].left_out
+def test_values_beside_the_positions_of_foxglove_are_named(take: Take) -> None:
+    recordings.write_json(take.path, velocity=0.0, acceleration=1.5, effort=None)
+    left_out = take.imported(**JOINTS_OF_FOXGLOVE)[1].left_out
     named = {part for part, _ in left_out if part.startswith("/joints")}
     assert named == {"/joints velocity", "/joints acceleration"}
 
 
-def test_a_joint_without_a_position_is_an_error(tmp_path: Path, imported: Import) -> None:
-    path = recordings.write_json(tmp_path / TASK, position=None)
-    outcome = imported(reader(**JOINTS_OF_FOXGLOVE), path)[1]
-    message = "/joints at message 0 has no position of 'gripper'."
-    assert message in outcome.refused[f"episode 0 ({TASK})"]
+def test_a_joint_without_a_position_is_an_error(take: Take) -> None:
+    recordings.write_json(take.path, position=None)
+    why = take.refusal(**JOINTS_OF_FOXGLOVE)
+    assert "/joints at message 0 has no position of 'gripper'." in why
 
 
 def test_optional_fields_of_protobuf_that_are_not_set_are_missing() -> None:
@@ -228,14 +230,14 @@ def test_optional_fields_of_protobuf_that_are_not_set_are_missing() -> None:
     assert plain(message) == {"name": [], "positive_int_value": 0, "string_value": b"a"}
 
 
-def test_velocities_and_efforts_of_joints_are_named(tmp_path: Path, imported: Import) -> None:
+def test_velocities_and_efforts_of_joints_are_named(take: Take) -> None:
     entries = recordings.ros2_entries()
     states = [fields for topic, *_, fields in entries if topic == "/joint_states"]
     for fields in states[1:]:
         fields["velocity"] = [0.1, 0.2, 0.3]
     states[-1]["effort"] = [1.0, 1.0, 1.0]
-    recordings.write_ros2(tmp_path / "take.mcap", entries)
-    _, outcome = imported(reader(), tmp_path / "take.mcap")
+    recordings.write_ros2(take.path, entries)
+    _, outcome = take.imported()
     reason = "of joints, only positions are imported"
     named = {part for part, why in outcome.left_out if why == reason}
     assert named == {"/joint_states velocity", "/joint_states effort"}
@@ -247,23 +249,22 @@ def test_an_episode_has_a_largest_number_of_steps() -> None:
         Resampling(50.0, False, 10**9).timeline({"/a": far}, ["/a"])
 
 
-def test_held_topics_keep_their_value(tmp_path: Path, imported: Import) -> None:
+def test_held_topics_keep_their_value(take: Take) -> None:
     entries = [
         entry for entry in recordings.ros2_entries() if entry[0] != "/command" or entry[2] < 0.1
     ]
-    path = recordings.write_ros2(tmp_path / TASK, entries)
-    store, outcome = imported(reader(held=["/command"]), path)
-    assert outcome.refused == {}
-    action = store.episodes()[0].arrays["action"]
+    recordings.write_ros2(take.path, entries)
+    action = take.only(held=["/command"]).arrays["action"]
     np.testing.assert_allclose(action[-1], in_store([0.12])[0], atol=1e-6)
 
 
 @pytest.mark.slow
-def test_the_command_line_chooses_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries(0.2))
+def test_the_command_line_chooses_topics(
+    take: Take, tmp_path: Path, data_command: DataCommand
+) -> None:
     arguments = [
         "format=mcap",
-        f"path={path}",
+        f"path={take.path}",
         f"store={tmp_path / 'store'}",
         "layout=named",
         "layout.angle_unit=rad",
@@ -273,17 +274,15 @@ def test_the_command_line_chooses_topics(tmp_path: Path, monkeypatch: pytest.Mon
         "format.action={/command: [data.0, data.1, data.2]}",
         "format.cameras={/front/image_raw: front}",
     ]
-    monkeypatch.setattr(sys, "argv", ["stringline-data", "import", *arguments])
-    main()
+    assert data_command("import", *arguments)[0] == 0
     (episode,) = EpisodeStore.open(tmp_path / "store").episodes()
     assert episode.attributes.contract.joints == ("waist", "elbow", "gripper")
 
 
 @pytest.mark.parametrize("module", ["mcap", "mcap_ros2", "mcap_protobuf"])
 def test_a_missing_library_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+    take: Take, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
-    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries(0.1))
     for name in (f"{module}.reader", f"{module}.decoder"):
         monkeypatch.setitem(sys.modules, name, None)
     package = {"mcap": "mcap", "mcap_ros2": "mcap-ros2-support"}.get(
@@ -291,7 +290,7 @@ def test_a_missing_library_is_named(
     )
     why = rf'This needs {package}, which is not installed. Run: pip install "stringline\[mcap\]"'
     with pytest.raises(ValueError, match=why):
-        next(reader().episodes(path)).read()
+        next(reader().episodes(take.path)).read()
 
 
 def without(topic: str, start: float, end: float) -> Change:
@@ -314,97 +313,45 @@ def altered(topic: str, place: int | None, **fields: Any) -> Change:
     return change
 
 
+STATES, IMAGES, LENS = "/joint_states", "/front/image_raw", "/front/camera_info"
+NOT_FINITE = altered(STATES, 7, position=[0.0, float("nan"), 50.0])
+NO_TRANSFORM = altered("/tf_static", 0, transforms=[])
+BAYER = altered(IMAGES, 2, encoding="bayer_rggb8")
+DEPTH = {"depth": {IMAGES: "/front/depth"}}
+
+
 @pytest.mark.parametrize(
     ("options", "change", "message"),
     [
-        (
-            {"action": {"/comand": None}},
-            None,
-            "There is no topic '/comand'. Did you mean '/command' or '",
-        ),
-        (
-            {"cameras": {"/joint_states": "front"}},
-            None,
-            "/joint_states has messages of type 'sensor_msgs/msg/JointState'. Topics with images: "
-            "/front/depth, /front/image_raw.",
-        ),
-        (
-            {"state": {"/joint_states": ["waits"]}},
-            None,
-            "/joint_states at message 0: There is no number 'waits'. Did you mean 'waist'",
-        ),
-        (
-            {},
-            without("/joint_states", 0.2, 0.85),
-            "/joint_states has a gap: its last message at 0.",
-        ),
-        ({}, without("/front/image_raw", 0.1, 0.9), "/front/image_raw has a gap: its last message"),
-        (
-            {},
-            altered("/joint_states", 20, header=recordings.header(0.1)),
-            "The clock of /joint_states goes back by 0.28 s at message 20.",
-        ),
-        (
-            {},
-            altered("/joint_states", 3, header=recordings.header(-1.7e9)),
-            "/joint_states at message 3 has no time stamp; set format.clock=log",
-        ),
-        (
-            {},
-            altered("/joint_states", 7, position=[0.0, float("nan"), 50.0]),
-            "/joint_states at frame 7, 'elbow', is nan; every value must be finite.",
-        ),
-        (
-            {},
-            altered("/joint_states", 7, name=["waist", "elbow"]),
-            "/joint_states at message 7 has 2 names and 3 positions.",
-        ),
-        (
-            {},
-            altered("/front/image_raw", 2, step=60),
-            "/front/image_raw at frame 2 has 1184 bytes in rows of 60; an image of 16x24 as bgr8 "
-            "has 16 rows of at least 72.",
-        ),
-        (
-            {},
-            altered("/front/image_raw", 2, encoding="bayer_rggb8"),
-            "There is no supported image encoding 'bayer_rggb8'.",
-        ),
-        (
-            {},
-            altered("/front/camera_info", None, width=48),
-            "/front/camera_info calibrates images of 16x48; those of /front/image_raw are 16x24.",
-        ),
-        ({}, altered("/front/camera_info", 0, k=[0.0] * 9), "has focal lengths 0 and 0: not set?"),
-        ({}, altered("/front/camera_info", 4, d=[0.1] * 5), "changes at message 4"),
-        ({}, altered("/front/camera_info", 0, binning_x=2), "calibrates a larger image"),
-        (
-            {"base_frame": "bass"},
-            None,
-            "There is no frame 'bass'. Did you mean 'base'? Allowed: base, camera_optical, hand.",
-        ),
-        (
-            {"base_frame": "base"},
-            altered("/tf_static", 0, transforms=[]),
-            "There is no frame 'camera_optical'. Allowed: base, hand.",
-        ),
-        ({"depth": {"/front/image_raw": "/front/depth"}}, without("/front/depth", 0.2, 0.4), "no"),
+        ({"action": {"/comand": None}}, None, "is no topic '/comand'. Did you mean '/command'"),
+        ({"cameras": {STATES: "front"}}, None, "Topics with images: /front/depth, /front/im"),
+        ({"state": {STATES: ["waits"]}}, None, "no number 'waits'. Did you mean 'waist'"),
+        ({}, without(STATES, 0.2, 0.85), "/joint_states has a gap"),
+        ({}, without(IMAGES, 0.1, 0.9), "/front/image_raw has a gap: its last message"),
+        ({}, altered(STATES, 20, header=recordings.header(0.1)), "back by 0.28 s at message 20"),
+        ({}, altered(STATES, 3, header=recordings.header(-1.7e9)), "stamp; set format.clock=log"),
+        ({}, NOT_FINITE, "/joint_states at frame 7, 'elbow', is nan; every value must be finite."),
+        ({}, altered(STATES, 7, name=["waist", "elbow"]), "message 7 has 2 names and 3 positions."),
+        ({}, altered(IMAGES, 2, step=60), "/front/image_raw at frame 2 has 1184 bytes in rows"),
+        ({}, BAYER, "There is no supported image encoding 'bayer_rggb8'."),
+        ({}, altered(LENS, None, width=48), "/front/camera_info calibrates images of 16x48; those"),
+        ({}, altered(LENS, 0, k=[0.0] * 9), "has focal lengths 0 and 0: not set?"),
+        ({}, altered(LENS, 4, d=[0.1] * 5), "changes at message 4"),
+        ({}, altered(LENS, 0, binning_x=2), "calibrates a larger image"),
+        ({"base_frame": "bass"}, None, "There is no frame 'bass'. Did you mean 'base'"),
+        ({"base_frame": "base"}, NO_TRANSFORM, "no frame 'camera_optical'. Allowed: base, hand."),
+        (DEPTH, without("/front/depth", 0.2, 0.4), "no"),
     ],
 )
 def test_invalid_recordings_are_left_out(
-    tmp_path: Path,
-    imported: Import,
-    options: dict[str, Any],
-    change: Change | None,
-    message: str,
+    take: Take, options: dict[str, Any], change: Change | None, message: str
 ) -> None:
-    entries = recordings.ros2_entries()
-    path = recordings.write_ros2(tmp_path / TASK, change(entries) if change else entries)
-    outcome = imported(reader(**options), path)[1]
-    assert message in outcome.refused[f"episode 0 ({TASK})"]
+    if change:
+        recordings.write_ros2(take.path, change(recordings.ros2_entries()))
+    assert message in take.refusal(**options)
 
 
-def test_different_clocks_are_an_error(tmp_path: Path, imported: Import) -> None:
+def test_different_clocks_are_an_error(take: Take) -> None:
     def late(entry: Entry) -> Entry:
         seconds = entry[2] + 30
         if entry[0] != "/joint_states":
@@ -412,30 +359,31 @@ def test_different_clocks_are_an_error(tmp_path: Path, imported: Import) -> None
         return (*entry[:3], {**entry[3], "header": recordings.header(seconds)})
 
     entries = [late(entry) for entry in recordings.ros2_entries()]
-    path = recordings.write_ros2(tmp_path / TASK, entries)
-    outcome = imported(reader(), path)[1]
-    why = outcome.refused[f"episode 0 ({TASK})"]
+    recordings.write_ros2(take.path, entries)
+    why = take.refusal()
     assert "The clocks of /joint_states and " in why
     assert "differ by 30 s; set format.clock=log" in why
-    assert imported(reader(clock="log"), path)[1].refused == {}
+    assert take.imported(clock="log")[1].refused == {}
 
 
-def test_missing_and_invalid_options_are_reported(tmp_path: Path) -> None:
-    path = recordings.write_ros2(tmp_path / TASK, recordings.ros2_entries(0.2))
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"control_hz": None}, "set the rate of the steps, format.control_hz=NUMBER"),
         ({"clock": "sim"}, "There is no clock 'sim'. Did you mean 'stamp'?"),
         ({"grippers": {"arm": "hand"}}, "format.grippers needs the frame of the base"),
         ({"depth": {"/frnt": "/front/depth"}}, "There is no topic in format.cameras '/frnt'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            reader(**options)
+    ],
+)
+def test_missing_and_invalid_options_are_reported(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        reader(**options)
+
+
+def test_topics_are_offered_where_none_is_chosen(take: Take) -> None:
     offered = (
         "arm.mcap has images in /front/depth, /front/image_raw; other topics: /command "
         r"\(std_msgs/msg/Float64MultiArray\), /front/camera_info"
     )
     with pytest.raises(ValueError, match=offered):
-        list(reader(cameras=None).episodes(path))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"There are no \.mcap files in"):
-        list(reader().episodes(tmp_path / "empty"))
+        take.imported(cameras=None)

@@ -1,21 +1,16 @@
 """Raw recordings bring the images of the videos beside their numbers."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.datasets.formats.conftest import OPENINGS, Import
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
 from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
-from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.formats.vector_layout import AlohaLayout
 from stringline.datasets.formats.video import write_video
-from stringline.datasets.store.store import EpisodeStore
 
-Import = Callable[[DiffusionPolicyReader, Path], tuple[EpisodeStore, Outcome]]
-OPENINGS = AlohaLayout("opening", "opening")
 PER_STEP = 3  # Frames: 30 per second, 10 steps per second.
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,16 @@ import h5py
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
+from tests.datasets.formats.conftest import Import
 
 from stringline.datasets.embodiments.transforms import looking_at
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.robomimic import RobomimicReader
 from stringline.datasets.formats.robosuite import Controller, controller_of
 from stringline.datasets.loading.sampler import split_names
-from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
-Import = Callable[[RobomimicReader, Path], tuple[EpisodeStore, Outcome]]
-Record = Callable[..., Path]
+Change = Callable[[Path], None]
 LENGTHS = (5, 8, 4)
 OSC = {"type": "OSC_POSE", "control_delta": True, "output_max": [0.05] * 3 + [0.5] * 3}
 PARTS = {"type": "BASIC", "body_parts": {"right": {**OSC, "input_type": "delta"}}}
@@ -50,32 +49,43 @@ def recorded(samples: Any, path: Path, controller: Any = OSC, arms: int = 1) -> 
             for arm in range(arms):
                 fingers = rng.uniform(0, 0.04, (steps, 1))
                 demo[f"obs/robot{arm}_eef_pos"] = rng.normal(size=(steps, 3))
-                demo[f"obs/robot{arm}_eef_quat"] = Rotation.random(
-                    steps, random_state=number
-                ).as_quat()
+                turns = Rotation.random(steps, random_state=number)
+                demo[f"obs/robot{arm}_eef_quat"] = turns.as_quat()
                 demo[f"obs/robot{arm}_joint_pos"] = rng.uniform(-2, 2, (steps, 7))
                 demo[f"obs/robot{arm}_gripper_qpos"] = np.hstack([fingers, -fingers])
-            demo["obs/agentview_image"] = np.stack(
-                [samples.image(frame, number) for frame in range(steps)]
-            )
+            images = [samples.image(frame, number) for frame in range(steps)]
+            demo["obs/agentview_image"] = np.stack(images)
             demo["obs/agentview_depth"] = rng.uniform(0.5, 2, (steps, 16, 24, 1)).astype(np.float32)
         file["mask/train"] = np.array([b"demo_0", b"demo_2"])
         file["mask/valid"] = np.array([b"demo_1"])
     return path
 
 
+@dataclass
+class Lift:
+    """A file of robomimic, and its import."""
+
+    path: Path
+    samples: Any
+    run: Import
+
+    def record(self, controller: Any = OSC, arms: int = 1) -> Path:
+        return recorded(self.samples, self.path, controller, arms)
+
+    def imported(self, **options: Any) -> tuple[EpisodeStore, Outcome]:
+        return self.run(RobomimicReader(**NAMED, **options), self.path)
+
+
 @pytest.fixture
-def record(samples: Any) -> Record:
-    return partial(recorded, samples)
+def lift(tmp_path: Path, samples: Any, imported: Import) -> Lift:
+    return Lift(tmp_path / "lift.hdf5", samples, imported)
 
 
 @pytest.mark.parametrize("controller", [OSC, PARTS])
-def test_recorded_data_is_imported(
-    tmp_path: Path, imported: Import, samples: Any, record: Record, controller: Any
-) -> None:
-    path = record(tmp_path / "lift.hdf5", controller)
+def test_recorded_data_is_imported(lift: Lift, samples: Any, controller: Any) -> None:
+    path = lift.record(controller)
     assert samples.size_of(path) < 100_000
-    store, outcome = imported(RobomimicReader(**NAMED), path)
+    store, outcome = lift.imported()
     assert outcome.refused == {}
     assert [episode.steps for episode in store.episodes()] == list(LENGTHS)
     episode = store.episodes()[1]
@@ -107,28 +117,20 @@ def test_recorded_data_is_imported(
     assert [d.mode for d in contract.action] == ["relative"] * 6 + ["absolute"]
     assert (contract.embodiment, contract.control_hz, contract.arms) == ("Panda", 20, ("robot0",))
     assert [e.attributes.success for e in store.episodes()] == [False, True, True]
-    assert [e.attributes.extra["masks"] for e in store.episodes()] == [
-        ["train"],
-        ["valid"],
-        ["train"],
-    ]
+    masks = [e.attributes.extra["masks"] for e in store.episodes()]
+    assert masks == [["train"], ["valid"], ["train"]]
     assert split_names(store, store.names(), 16) == (store.names()[::2], store.names()[1:2])
     np.testing.assert_allclose(arrays["series/states"], states)
     assert outcome.left_out == {}
-    assert len(Windows(store)) == sum(LENGTHS)
-    assert imported(RobomimicReader(**NAMED), path)[1].present == len(LENGTHS)
 
 
-def test_two_arms_are_imported(tmp_path: Path, imported: Import, record: Record) -> None:
-    parts = {"body_parts": {"arms": {"left": OSC, "right": OSC}}}
-    store, outcome = imported(RobomimicReader(**NAMED), record(tmp_path / "two.hdf5", parts, 2))
+def test_two_arms_are_imported(lift: Lift) -> None:
+    lift.record({"body_parts": {"arms": {"left": OSC, "right": OSC}}}, 2)
+    store, outcome = lift.imported()
     assert outcome.refused == {}
     contract = store.episodes()[0].attributes.contract
-    assert (contract.embodiment, contract.arms, len(contract.action)) == (
-        "Panda+Panda",
-        ("robot0", "robot1"),
-        14,
-    )
+    assert (contract.embodiment, contract.arms) == ("Panda+Panda", ("robot0", "robot1"))
+    assert len(contract.action) == 14
 
 
 @pytest.mark.parametrize(
@@ -147,59 +149,30 @@ def test_the_file_determines_the_meaning_of_actions(settings: Any, expected: Con
     assert controller_of({"env_kwargs": {"controller_configs": settings}}) == expected
 
 
+MIXED = [OSC, {**OSC, "control_delta": False}]
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [
-        None,
-        {"type": "JOINT_POSITION"},
-        {"type": "OSC_POSE"},
-        [OSC, {**OSC, "control_delta": False}],
-    ],
+    "settings", [None, {"type": "JOINT_POSITION"}, {"type": "OSC_POSE"}, MIXED]
 )
-def test_missing_options_are_reported(
-    tmp_path: Path, imported: Import, record: Record, settings: Any
-) -> None:
-    path = record(tmp_path / "lift.hdf5", settings)
-    with pytest.raises(
-        ValueError,
-        match="does not contain the scales of its actions in m and rad; set format.controller=",
-    ):
-        imported(RobomimicReader(**NAMED), path)
+def test_missing_options_are_reported(lift: Lift, settings: Any) -> None:
+    lift.record(settings)
+    with pytest.raises(ValueError, match="scales of its actions in m and rad; set format.control"):
+        lift.imported()
     named = {"position_m": 0.1, "rotation_rad": 0.2, "relative": False}
-    store, _ = imported(RobomimicReader(**NAMED, controller=named), path)
+    store, _ = lift.imported(controller=named)
     assert store.episodes()[0].attributes.contract.action[0].mode == "absolute"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"gripper_open_m": 0.08},
-            (
-                "format.action_gripper is missing, and the data does not contain it. "
-                "Allowed: opening"
-            ),
-        ),
-        (
-            {"action_gripper": "closing"},
-            "Set the distance of open fingers, format.gripper_open_m=NUMBER",
-        ),
-        (
-            {**NAMED, "controller": {"position": 1}},
-            "no field of the controller 'position'. Did you mean 'position_m'",
-        ),
-        (
-            {**NAMED, "controller": {"position_m": 1}},
-            "The controller has the fields position_m; needed: position_m, rotation_rad",
-        ),
-        (
-            {**NAMED, "action_gripper": {"closed": 1}},
-            r"format.action_gripper is {'closed': 1}; allowed: a name, or {closed: NUMBER",
-        ),
-        (
-            {**NAMED, "action_gripper": "clsing"},
-            "There is no format.action_gripper 'clsing'. Allowed: opening",
-        ),
+        ({"gripper_open_m": 0.08}, "format.action_gripper is missing"),
+        ({"action_gripper": "closing"}, "distance of open fingers, format.gripper_open_m=NUMBER"),
+        ({**NAMED, "controller": {"position": 1}}, "'position'. Did you mean 'position_m'"),
+        ({**NAMED, "controller": {"position_m": 1}}, "The controller has the fields position_m"),
+        ({**NAMED, "action_gripper": {"closed": 1}}, "format.action_gripper is {'closed': 1}"),
+        ({**NAMED, "action_gripper": "clsing"}, "There is no format.action_gripper 'clsing'"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:
@@ -207,124 +180,82 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
         RobomimicReader(**options)
 
 
-def spoil(path: Path, key: str, where: Any, value: Any) -> None:
-    with h5py.File(path, "r+") as file:
-        file[f"data/demo_1/{key}"][where] = value
+def spoilt(key: str, where: Any, value: float) -> Change:
+    """Returns a function that writes a value into the second demonstration."""
+
+    def change(path: Path) -> None:
+        with h5py.File(path, "r+") as file:
+            file[f"data/demo_1/{key}"][where] = value
+
+    return change
 
 
-def swap(path: Path, key: str, value: Any) -> None:
-    with h5py.File(path, "r+") as file:
-        del file[f"data/demo_1/{key}"]
-        if value is not None:
-            file[f"data/demo_1/{key}"] = value
+def swapped(key: str, value: Any) -> Change:
+    """Returns a function that puts another data set in the place of one, or none."""
+
+    def change(path: Path) -> None:
+        with h5py.File(path, "r+") as file:
+            del file[f"data/demo_1/{key}"]
+            if value is not None:
+                file[f"data/demo_1/{key}"] = value
+
+    return change
+
+
+IMAGE, DEPTH, QUATERNION = "obs/agentview_image", "obs/agentview_depth", "obs/robot0_eef_quat"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda p: spoil(p, "actions", (3, 2), np.nan),
-            "actions at frame 3, dimension 2, is nan; every value must be finite.",
-        ),
-        (
-            lambda p: spoil(p, "actions", (3, 6), 4.0),
-            "actions at frame 3, 'robot0/gripper', is 4; impossible for a gripper that counts as",
-        ),
-        (
-            lambda p: spoil(p, "obs/robot0_eef_pos", (2, 1), 450.0),
-            "obs/robot0_eef_pos at frame 2, 'y', is 450; allowed: metres",
-        ),
-        (
-            lambda p: spoil(p, "obs/robot0_eef_quat", 4, 0.9),
-            "obs/robot0_eef_quat at frame 4 has length 1.8; a quaternion has length 1.",
-        ),
-        (
-            lambda p: spoil(p, "obs/robot0_joint_pos", (1, 0), 90.0),
-            "'robot0/joint_1', is 90; impossible for a joint in rad",
-        ),
-        (
-            lambda p: spoil(p, "obs/agentview_depth", (2, 0, 0), 700.0),
-            "demo_1/obs/agentview_depth at frame 2 reaches 700; allowed: metres, at most",
-        ),
-        (
-            lambda p: spoil(p, "obs/agentview_depth", (2, 0, 0), -1.0),
-            "agentview_depth at frame 2 has values that are negative",
-        ),
-        (
-            lambda p: swap(p, "obs/agentview_depth", np.full((8, 16, 24), 2, np.uint16)),
-            "reaches 2; integers are millimetres. Are these",
-        ),
-        (
-            lambda p: swap(p, "obs/agentview_depth", np.full((8, 9, 24), 900, np.uint16)),
-            "at frame 0 has shape (9, 24); allowed: (16, 24).",
-        ),
-        (
-            lambda p: swap(p, "obs/agentview_depth", np.zeros((8, 16, 24), bool)),
-            "at frame 0 is bool; allowed: floats in m, integers",
-        ),
-        (
-            lambda p: swap(p, "obs/agentview_image", np.zeros((7, 16, 24, 3), np.uint8)),
-            "obs/agentview_image has 7 frames, actions has 8",
-        ),
-        (
-            lambda p: swap(p, "obs/agentview_image", np.zeros((8, 16, 24), np.uint8)),
-            "has shape (8, 16, 24); allowed: (T, H, W, 3).",
-        ),
-        (
-            lambda p: swap(p, "obs/agentview_image", None),
-            "There is no camera 'agentview'. Allowed: none.",
-        ),
-        (
-            lambda p: swap(p, "obs/robot0_eef_quat", None),
-            "There is no data set 'obs/robot0_eef_quat'. Did you mean",
-        ),
-        (
-            lambda p: swap(p, "actions", np.zeros((8, 8))),
-            "actions has 8 numbers for 1 arms; allowed: 7 for each arm.",
-        ),
+        (spoilt("actions", (3, 2), np.nan), "actions at frame 3, dimension 2, is nan"),
+        (spoilt("actions", (3, 6), 4.0), "actions at frame 3, 'robot0/gripper', is 4; impossible"),
+        (spoilt("obs/robot0_eef_pos", (2, 1), 450.0), "eef_pos at frame 2, 'y', is 450; allowed"),
+        (spoilt(QUATERNION, 4, 0.9), "obs/robot0_eef_quat at frame 4 has length 1.8; a quaternion"),
+        (spoilt("obs/robot0_joint_pos", (1, 0), 90.0), "'robot0/joint_1', is 90; impossible for"),
+        (spoilt(DEPTH, (2, 0, 0), 700.0), "depth at frame 2 reaches 700; allowed: metres, at most"),
+        (spoilt(DEPTH, (2, 0, 0), -1.0), "agentview_depth at frame 2 has values that are negative"),
+        (swapped(DEPTH, np.full((8, 16, 24), 2, np.uint16)), "reaches 2; integers are millimetres"),
+        (swapped(DEPTH, np.full((8, 9, 24), 900, np.uint16)), "at frame 0 has shape (9, 24)"),
+        (swapped(DEPTH, np.zeros((8, 16, 24), bool)), "at frame 0 is bool; allowed: floats in m"),
+        (swapped(IMAGE, np.zeros((7, 16, 24, 3), np.uint8)), "image has 7 frames, actions has 8"),
+        (swapped(IMAGE, np.zeros((8, 16, 24), np.uint8)), "has shape (8, 16, 24); allowed: (T, H,"),
+        (swapped(IMAGE, None), "There is no camera 'agentview'. Allowed: none."),
+        (swapped(QUATERNION, None), "no data set 'obs/robot0_eef_quat'. Did you mean"),
+        (swapped("actions", np.zeros((8, 8))), "actions has 8 numbers for 1 arms"),
     ],
 )
 def test_a_damaged_episode_is_reported_and_the_others_are_imported(
-    tmp_path: Path, imported: Import, record: Record, change: Callable[[Path], None], message: str
+    lift: Lift, change: Change, message: str
 ) -> None:
-    path = record(tmp_path / "lift.hdf5")
-    change(path)
-    store, outcome = imported(RobomimicReader(**NAMED, cameras={"agentview": "agentview"}), path)
+    change(lift.record())
+    store, outcome = lift.imported(cameras={"agentview": "agentview"})
     assert list(outcome.refused) == ["episode 1 (lift.hdf5/demo_1)"]
     assert message in outcome.refused["episode 1 (lift.hdf5/demo_1)"]
     assert [episode.attributes.seed for episode in store.episodes()] == [0, 2]
 
 
 @pytest.mark.parametrize("shape", [(8, 2, 2), (7,)])
-def test_rewards_of_another_shape_are_left_out(
-    tmp_path: Path, imported: Import, record: Record, shape: tuple[int, ...]
-) -> None:
-    path = record(tmp_path / "lift.hdf5")
-    swap(path, "rewards", np.ones(shape))
-    store, outcome = imported(RobomimicReader(**NAMED), path)
+def test_rewards_of_another_shape_are_left_out(lift: Lift, shape: tuple[int, ...]) -> None:
+    swapped("rewards", np.ones(shape))(lift.record())
+    store, outcome = lift.imported()
     assert outcome.left_out == {("rewards", "not one number per step of the action"): 1}
     assert ["reward" in episode.arrays for episode in store.episodes()] == [True, False, True]
 
 
-def test_other_files_are_refused(tmp_path: Path, record: Record) -> None:
-    with h5py.File(tmp_path / "else.hdf5", "w") as file:
+def test_other_files_are_refused(lift: Lift) -> None:
+    with h5py.File(lift.path, "w") as file:
         file["action"] = [1]
-    with pytest.raises(
-        ValueError, match="is not a file of robomimic: it has no group `data`. It has: action."
-    ):
-        list(RobomimicReader(**NAMED).episodes(tmp_path / "else.hdf5"))
-    path = record(tmp_path / "lift.hdf5")
-    with h5py.File(path, "r+") as file:
+    with pytest.raises(ValueError, match="is not a file of robomimic: it has no group `data`. It"):
+        lift.imported()
+    with h5py.File(lift.record(), "r+") as file:
         del file["data"].attrs["env_args"]
     controller = {"position_m": 0.1, "rotation_rad": 0.2, "relative": True}
-    with pytest.raises(
-        ValueError,
-        match="does not contain the control rate; set it, format.control_hz=NUMBER.",
-    ):
-        list(RobomimicReader(**NAMED, controller=controller).episodes(path))
-    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(ValueError, match="the control rate; set it, format.control_hz=NUMBER"):
+        lift.imported(controller=controller)
+    lift.path.write_bytes(lift.path.read_bytes()[:3000])
     with pytest.raises(ValueError, match="lift.hdf5 cannot be read as HDF5; it is truncated"):
-        list(RobomimicReader(**NAMED).episodes(path))
+        lift.imported()
 
 
 def described(path: Path, cameras: Any) -> Path:
@@ -335,26 +266,23 @@ def described(path: Path, cameras: Any) -> Path:
     return path
 
 
-def test_the_calibration_of_fixed_cameras_is_imported(
-    tmp_path: Path, imported: Import, record: Record
-) -> None:
+def test_the_calibration_of_fixed_cameras_is_imported(lift: Lift) -> None:
     K = [[20.0, 0.0, 12.0], [0.0, 20.0, 8.0], [0.0, 0.0, 1.0]]
     T = looking_at((0.5, 0.0, 1.4), (0.0, 0.0, 0.8))
     camera = {"intrinsics": K, "extrinsics": T.tolist()}
     cameras = {"agentview": camera, "robot0_eye_in_hand": camera, "birdview": camera}
-    path = described(record(tmp_path / "lift.hdf5"), cameras)
-    store, outcome = imported(RobomimicReader(**NAMED), path)
+    described(lift.record(), cameras)
+    store, outcome = lift.imported()
     assert outcome.refused == {}
     for episode in store.episodes():
         assert episode.attributes.contract.camera("agentview").has_geometry
         np.testing.assert_array_equal(episode.arrays["intrinsics/agentview"], K)
         np.testing.assert_allclose(episode.arrays["T_base_camera/agentview"], T, atol=1e-7)
     hand = "poses that do not determine the place of the camera on the hand; cameras=FILE sets it"
+    bird = "the calibration of a camera that is not imported"
     assert outcome.left_out == {
         ("camera_info of robot0_eye_in_hand", hand): len(LENGTHS),
-        ("camera_info of birdview", "the calibration of a camera that is not imported"): len(
-            LENGTHS
-        ),
+        ("camera_info of birdview", bird): len(LENGTHS),
     }
     kept = store.episodes()[0].attributes.extra["left_out"]
     assert kept["camera_info of robot0_eye_in_hand"] == hand
@@ -372,10 +300,8 @@ def test_the_calibration_of_fixed_cameras_is_imported(
         ),
     ],
 )
-def test_a_damaged_calibration_is_named(
-    tmp_path: Path, imported: Import, record: Record, cameras: Any, message: str
-) -> None:
-    path = described(record(tmp_path / "lift.hdf5"), cameras)
-    outcome = imported(RobomimicReader(**NAMED), path)[1]
+def test_a_damaged_calibration_is_named(lift: Lift, cameras: Any, message: str) -> None:
+    described(lift.record(), cameras)
+    outcome = lift.imported()[1]
     assert len(outcome.refused) == len(LENGTHS)
     assert message in outcome.refused["episode 0 (lift.hdf5/demo_0)"]

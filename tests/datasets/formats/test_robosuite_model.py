@@ -8,13 +8,9 @@ import h5py
 import mujoco
 import numpy as np
 import pytest
+from tests.datasets.formats.conftest import Import
 from tests.datasets.formats.small_sets import READERS, libero, robomimic
 
-from stringline.datasets.formats.foreign import Reader
-from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.store.store import EpisodeStore
-
-Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 # The entries of the first two are those of robosuite's Lift, as its `sim.model.get_xml()` has them.
 CAMERAS = {
     "agentview": 'pos="0.5 0 1.35" quat="0.653098 0.271041 0.271041 0.653098"',

@@ -10,15 +10,11 @@ from typing import Any, NoReturn
 import numcodecs
 import numcodecs.pickles
 import pytest
+from tests.datasets.formats.conftest import Import
 from tests.datasets.formats.hostile_corpus import canary_of
 from tests.datasets.formats.hostile_zarr import OBJECTS, code, described
 from tests.datasets.formats.small_sets import EPISODES, READERS, diffusion_policy, umi
 
-from stringline.datasets.formats.foreign import Reader
-from stringline.datasets.formats.importing import Outcome
-from stringline.datasets.store.store import EpisodeStore
-
-Import = Callable[[Reader, Path], tuple[EpisodeStore, Outcome]]
 PICKLE = {"id": "pickle", "protocol": 5}
 OLD_OBJECTS = {**OBJECTS, "filters": [PICKLE], "fill_value": 0}
 STATES = {"diffusion_policy": "data/action", "umi": "data/robot0_eef_pos"}

@@ -1,14 +1,13 @@
 """Mixtures: each example equals that of its own store, missing slots are marked, shares fit."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.datasets.conftest import Arrays, MakeEpisode
 
 from stringline.datasets.augmentation.augment import Augmentation
 from stringline.datasets.augmentation.camera_augmentation import CropAndResize
@@ -21,9 +20,6 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.coordinates.coordinates import Coordinates, MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.coordinates.ray_places import RayPlaces
-
-Arrays = dict[str, NDArray[Any]]
-MakeEpisode = Callable[..., Arrays]
 
 
 def made(path: Path, contract: Contract, episodes: list[Arrays]) -> EpisodeStore:
@@ -143,9 +139,7 @@ def test_slots_may_be_chosen(
     mixed = MixedWindows(sources, stores, cameras=["wrist"])
     assert [camera.name for camera in mixed.contract.cameras] == ["wrist"]
     assert "rgb/front" not in mixed.batch([0, len(mixed) - 1])
-    with pytest.raises(
-        ValueError, match=r"hand fills none of the slots \['front'\]; it has {'wrist': 'hand'}"
-    ):
+    with pytest.raises(ValueError, match=r"hand fills none of the slots \['front'\]"):
         MixedWindows(sources, stores, cameras=["front"])
     with pytest.raises(IndexError, match="There are windows 0 to"):
         mixed.batch([len(mixed)])
@@ -181,14 +175,7 @@ def test_incompatible_stores_are_refused(
     )
     slower = replace(contract, joints=("one/elbow", "one/gripper"))
     for name, other, message in (
-        (
-            "turned",
-            turned,
-            (
-                r"both and .*turned cannot be mixed. action: 2 \(one/waist, one/gripper\) is "
-                r"required, 2 \(one/elbow"
-            ),
-        ),
+        ("turned", turned, "both and .*turned cannot be mixed. action"),
         ("slower", slower, r"both and .*slower cannot be mixed. joints: 2 \(one/waist"),
     ):
         store = made(tmp_path / name, other, [make_episode()])
@@ -215,15 +202,11 @@ def test_mistakes_in_a_source_are_explained(
     stores: tuple[EpisodeStore, EpisodeStore], tmp_path: Path
 ) -> None:
     for weight in (0.0, -1.0, float("inf")):
-        with pytest.raises(
-            ValueError, match=r"The weight of a is .*; allowed: positive and finite"
-        ):
+        with pytest.raises(ValueError, match="The weight of a is .*; allowed: positive and finite"):
             Source(Path("a"), weight)
     with pytest.raises(ValueError, match="A camera of a fills two slots"):
         Source(Path("a"), cameras={"one": "front", "two": "front"})
-    with pytest.raises(
-        ValueError, match=r"both: There is no camera 'frond'\. Did you mean 'front'"
-    ):
+    with pytest.raises(ValueError, match=r"There is no camera 'frond'\. Did you mean 'front'"):
         MixedWindows([Source(stores[0].path, cameras={"front": "frond"})], stores[:1])
     with pytest.raises(ValueError, match="needs at least one store"):
         MixedWindows([], [])

@@ -1,15 +1,13 @@
 """Streamed statistics equal those that numpy computes over everything at once."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from tests.datasets.conftest import MakeEpisode
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import (
@@ -21,8 +19,6 @@ from stringline.datasets.loading.statistics import (
 )
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
-
-MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
 
 @given(

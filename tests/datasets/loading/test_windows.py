@@ -1,14 +1,12 @@
 """Windows equal those of a naive reader of the arrays of an episode."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from tests.datasets.conftest import Arrays, MakeEpisode
 
 from stringline.datasets.contract.contract import Camera, Contract, check_observation
 from stringline.datasets.contract.instructions import instruction_number
@@ -17,8 +15,6 @@ from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 
-Arrays = dict[str, NDArray[Any]]
-MakeEpisode = Callable[..., Arrays]
 LENGTHS = (20, 1, 7, 33)
 
 
@@ -194,10 +190,7 @@ def test_mistakes_are_explained(
         with pytest.raises(IndexError, match="There are windows 0 to"):
             windows.batch([wrong])
     store.write(make_episode(), EpisodeAttributes(replace(contract, control_hz=10.0), "reach", 99))
-    with pytest.raises(
-        ValueError,
-        match=r"does not fit the previous ones. control_hz: 50.0 is required, 10.0 is offered",
-    ):
+    with pytest.raises(ValueError, match="does not fit the previous ones. control_hz"):
         Windows(store)
 
 
@@ -250,10 +243,8 @@ def test_invalid_pasts_are_refused(store: EpisodeStore, past: tuple[int, ...]) -
 
 def test_the_past_of_the_state_alone(store: EpisodeStore) -> None:
     """Without images the past has the same state and no keys of cameras."""
-    whole, state = (
-        Windows(store, chunk=3, past=(5, 2)),
-        Windows(store, chunk=3, past=(5, 2), past_images=False),
-    )
+    whole = Windows(store, chunk=3, past=(5, 2))
+    state = Windows(store, chunk=3, past=(5, 2), past_images=False)
     indices = np.arange(len(whole))
     expected, found = whole.batch(indices), state.batch(indices)
     kept = {"past/time", "past/joints/position", "past/T_base_gripper/one", "past_mask"}
@@ -264,10 +255,7 @@ def test_the_past_of_the_state_alone(store: EpisodeStore) -> None:
 
 def test_a_past_longer_than_all_episodes_is_refused(store: EpisodeStore) -> None:
     assert len(Windows(store, past=(32,))) > 0
-    with pytest.raises(
-        ValueError,
-        match=r"past is .*, but the longest episode of .*store has 33",
-    ):
+    with pytest.raises(ValueError, match="past is .*, but the longest episode of .*store has 33"):
         Windows(store, past=(2, 33))
 
 

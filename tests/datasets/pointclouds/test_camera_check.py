@@ -68,20 +68,13 @@ def test_a_displaced_camera_is_found_and_corrected(
 
 
 def test_cameras_that_cannot_be_compared(episode: StoredEpisode) -> None:
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"'table' can be compared with no other camera. overhead - table: .*points, .*allowed"
-        ),
-    ):
+    with pytest.raises(ValueError, match="'table' can be compared with no other camera"):
         check_cameras(episode, steps=[0], cameras=["overhead", "table"], reference="table")
     with pytest.raises(
         ValueError, match=r"compared in pairs; only 'overhead' has depth and geometry"
     ):
         check_cameras(episode, cameras=["overhead"])
-    with pytest.raises(
-        ValueError, match=r"no camera with depth and geometry 'overheat'. Did you mean 'overhead'"
-    ):
+    with pytest.raises(ValueError, match="depth and geometry 'overheat'. Did you mean 'overhead'"):
         check_cameras(episode, reference="overheat")
 
 

@@ -2,19 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from tests.datasets.conftest import Arrays, MakeEpisode
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import findings, runs
 
-Arrays = dict[str, NDArray[Any]]
-MakeEpisode = Callable[..., Arrays]
 STEPS = 200
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from numpy.typing import NDArray
+from tests.datasets.conftest import MakeEpisode
 
 from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
 from stringline.datasets.store.episode import EpisodeAttributes
@@ -22,8 +22,6 @@ from stringline.datasets.store.zarr_layout import FORMAT_VERSION
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / ".src")}
-Arrays = dict[str, NDArray[Any]]
-MakeEpisode = Callable[..., Arrays]
 
 
 @pytest.fixture
@@ -254,9 +252,7 @@ def test_changing_rows_are_refused(store: EpisodeStore, contract: Contract) -> N
     """All rows of an array have one type and shape."""
     with store.writer(attributes(contract)) as writer:
         writer.append("stage", np.int32(0))
-        with pytest.raises(
-            ValueError, match=r"stage: a row is int64 \(\); the previous rows are int32 \(\)"
-        ):
+        with pytest.raises(ValueError, match=r"stage: a row is int64 \(\)"):
             writer.append("stage", np.int64(0))
 
 

@@ -6,16 +6,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from numpy.typing import NDArray
+from tests.datasets.conftest import DataCommand, MakeEpisode
 
 import stringline.datasets.store.zarr_layout
 from stringline.datasets.contract.contract import Camera, Contract
-from stringline.datasets.data import main
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store
@@ -26,7 +24,7 @@ from stringline.datasets.store.zarr_layout import (
     checksummed_group,
 )
 
-MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
+Spoil = Callable[[Path], object]
 
 
 @pytest.fixture
@@ -141,45 +139,41 @@ def test_a_checksum_is_replaced_not_repeated() -> None:
     assert not checksum_matches(b"")
 
 
+def cut(name: str, size: int) -> Spoil:
+    return lambda path: (path / name).write_bytes((path / name).read_bytes()[:size])
+
+
+def lost(name: str) -> Spoil:
+    return lambda path: (path / name).unlink()
+
+
+def described(data: bytes) -> Spoil:
+    """Replaces the attributes of an episode."""
+    return lambda path: (path / "zarr.json").write_bytes(data)
+
+
+ROWS = "rgb/front has 150 bytes instead of 288; it is damaged from frame 1 of 2"
+UNTITLED = checksummed_group({"stringline_episode": 2})
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda path: (path / "rgb.front/c/0/0/0/0").unlink(), "rgb/front is missing"),
-        (
-            lambda path: _cut(path / "rgb.front/c/0/0/0/0", 150),
-            "rgb/front has 150 bytes instead of 288; it is damaged from frame 1 of 2",
-        ),
-        (
-            lambda path: _cut(path / "action/c/0/0", 40),
-            "action has 40 bytes instead of 48; it is damaged from frame 5 of 6 on",
-        ),
-        (lambda path: _cut(path / "action/c/0/0", 0), "action is missing or empty"),
-        (lambda path: (path / "action/zarr.json").unlink(), "the zarr.json of action was changed"),
-        (lambda path: (path / "zarr.json").unlink(), "its zarr.json is missing"),
-        (lambda path: _cut(path / "zarr.json", 500), "its zarr.json cannot be read"),
-        (
-            lambda path: (path / "zarr.json").write_bytes(b"\xff\xfe{}"),
-            "its zarr.json cannot be read",
-        ),
-        (lambda path: (path / "zarr.json").write_text("[]"), "its zarr.json cannot be read"),
-        (
-            lambda path: (path / "zarr.json").write_text('{"attributes": 3}'),
-            "its zarr.json has no attributes",
-        ),
-        (
-            lambda path: (path / "zarr.json").write_bytes(
-                checksummed_group({"stringline_episode": 2})
-            ),
-            "The attributes of the episode lack 'task'",
-        ),
+        (lost("rgb.front/c/0/0/0/0"), "rgb/front is missing"),
+        (cut("rgb.front/c/0/0/0/0", 150), ROWS),
+        (cut("action/c/0/0", 40), "action has 40 bytes instead of 48"),
+        (cut("action/c/0/0", 0), "action is missing or empty"),
+        (lost("action/zarr.json"), "the zarr.json of action was changed"),
+        (lost("zarr.json"), "its zarr.json is missing"),
+        (cut("zarr.json", 500), "its zarr.json cannot be read"),
+        (described(b"\xff\xfe{}"), "its zarr.json cannot be read"),
+        (described(b"[]"), "its zarr.json cannot be read"),
+        (described(b'{"attributes": 3}'), "its zarr.json has no attributes"),
+        (described(UNTITLED), "The attributes of the episode lack 'task'"),
     ],
 )
 def test_damage_is_named_and_the_other_episodes_stay_usable(
-    store: EpisodeStore,
-    spoil: Callable[[Path], object],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    store: EpisodeStore, spoil: Spoil, message: str, data_command: DataCommand
 ) -> None:
     bad, *good = store.names()
     spoil(store.path / bad)
@@ -188,35 +182,20 @@ def test_damage_is_named_and_the_other_episodes_stay_usable(
     assert f"Episode {bad}" in said
     assert message in said
     if "zarr.json" in said and "action" not in said:
-        with pytest.raises(
-            ValueError,
-            match=f"set it aside: stringline-data verify store={store.path} set_aside=true",
-        ):
+        way_out = f"set it aside: stringline-data verify store={store.path} set_aside=true"
+        with pytest.raises(ValueError, match=way_out):
             store.episodes()
     for name in good:
         assert len(store.episode(name).arrays["action"]) == 6
-    monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}"])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    printed = capsys.readouterr()
-    assert caught.value.code == 2
-    assert said in printed.out
-    assert f"1 of 3 episodes in {store.path} are damaged" in printed.err
-    monkeypatch.setattr(
-        sys, "argv", ["stringline-data", "verify", f"store={store.path}", "set_aside=true"]
-    )
-    with pytest.raises(SystemExit):
-        main()
-    assert (
-        f"1 damaged episodes moved to {store.path}.trash; 2 intact episodes remain."
-        in capsys.readouterr().err
-    )
+    status, out, error = data_command("verify", f"store={store.path}")
+    assert status == 2
+    assert said in out
+    assert f"1 of 3 episodes in {store.path} are damaged" in error
+    status, _, error = data_command("verify", f"store={store.path}", "set_aside=true")
+    assert status == 2
+    assert f"1 damaged episodes moved to {store.path}.trash; 2 intact episodes remain." in error
     assert store.names() == good
     assert verify_store(store) == {}
-
-
-def _cut(path: Path, size: int) -> None:
-    path.write_bytes(path.read_bytes()[:size])
 
 
 RECORD = """
@@ -235,15 +214,13 @@ time.sleep(60)
 
 
 def test_leftovers_of_a_killed_writer_are_described(
-    store: EpisodeStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: EpisodeStore, data_command: DataCommand
 ) -> None:
     """With the numbers of steps and frames; a running writer is not reported."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
 
     def said() -> str:
-        monkeypatch.setattr(sys, "argv", ["stringline-data", "verify", f"store={store.path}"])
-        main()
-        return capsys.readouterr().out
+        return data_command("verify", f"store={store.path}")[1]
 
     command = [sys.executable, "-c", RECORD, str(store.path)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as recorder:

@@ -1,7 +1,6 @@
 """Arrays on disk: plain zarr reads them, and their metadata is that of zarr."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
+from tests.datasets.conftest import MakeEpisode
 from zarr.core.buffer import default_buffer_prototype
 
 from stringline.datasets.contract.contract import ActionDimension, Contract
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.zarr_layout import DTYPES, ArrayEntry, array_metadata, array_name
-
-MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
 
 @pytest.fixture

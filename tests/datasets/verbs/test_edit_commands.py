@@ -1,11 +1,9 @@
 """The editing verbs of `stringline-data` from the command line."""
 
-import sys
-
 import pytest
 from omegaconf import OmegaConf
+from tests.datasets.conftest import DataCommand
 
-from stringline.datasets.data import main
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.verbs import store_commands as verbs
 
@@ -45,45 +43,34 @@ def store(six_episodes: EpisodeStore) -> EpisodeStore:
     ],
 )
 def test_verbs(
-    store: EpisodeStore,
-    arguments: list[str],
-    answer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    store: EpisodeStore, arguments: list[str], answer: str, data_command: DataCommand
 ) -> None:
     path = str(store.path)
     stores = [] if arguments[0] == "merge" else [f"store={path}"]
     arguments = [argument.replace("{}", path) for argument in arguments]
-    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments, *stores])
-    main()
-    assert answer.replace("{}", path) in capsys.readouterr().out
+    status, out, _ = data_command(*arguments, *stores)
+    assert status == 0
+    assert answer.replace("{}", path) in out
 
 
-def test_split_needs_shares_or_one_episode(
-    store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["split"], "Set parts="),
+        (["split", "episode=*", "at_s=[1]"], "Only one episode can be split at a time; got 6"),
+        # Without quotes a comma separates the values of a sweep.
+        (
+            ["relabel", "episodes=*", "instruction=go, then stop"],
+            "instruction=go, then stop is several values; allowed: one.",
+        ),
+    ],
+)
+def test_mistakes_are_answered(
+    store: EpisodeStore, arguments: list[str], answer: str, data_command: DataCommand
 ) -> None:
-    for arguments, answer in (
-        ([], "Set parts="),
-        (["episode=*", "at_s=[1]"], "Only one episode can be split at a time; got 6"),
-    ):
-        monkeypatch.setattr(
-            sys, "argv", ["stringline-data", "split", f"store={store.path}", *arguments]
-        )
-        with pytest.raises(SystemExit):
-            main()
-        assert answer in capsys.readouterr().err
-
-
-def test_several_values_of_an_option_are_refused(
-    store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without quotes a comma separates the values of a sweep."""
-    arguments = ["relabel", f"store={store.path}", "episodes=*", "instruction=go, then stop"]
-    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 2
-    assert "instruction=go, then stop is several values; allowed: one." in capsys.readouterr().err
+    status, _, error = data_command(*arguments, f"store={store.path}")
+    assert status == 2
+    assert answer in error
 
 
 FORGED = "reach\x1b[31m\r3 episodes imported\u202e.0000000009.ab12cd34ef56"
@@ -103,13 +90,11 @@ def test_names_from_data_are_shown_in_one_line(
     arguments: list[str],
     work: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    data_command: DataCommand,
 ) -> None:
     """The name of an edited episode begins with the task that its data name."""
     monkeypatch.setattr(verbs, work, lambda *_, **__: [FORGED])
-    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments, f"store={store.path}"])
-    main()
-    said = capsys.readouterr().out
+    _, said, _ = data_command(*arguments, f"store={store.path}")
     assert SHOWN in said
     assert len(said.splitlines()) == 2
     assert all(character.isprintable() for line in said.splitlines() for character in line)

@@ -1,18 +1,18 @@
 """`stringline-data images` and `stringline-data annotations`."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.datasets.conftest import DataCommand
 from tests.datasets.images.labelled_items import random_pixels, write_png
 from tests.datasets.images.small_image_sets import write_example_sets
 from tests.datasets.images.test_annotations import coco_file
 from tests.docs.pages import ROOT, blocks, commands
 
-from stringline.datasets.data import main
 from stringline.datasets.images.image_store import ImageStore
 
+Words = tuple[str, ...]
 PAGES = ("images", "perception", "lab/perception")
 EXAMPLES = [
     (page, command.words[1:])
@@ -24,31 +24,18 @@ EXAMPLES = [
 ]
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    """Runs the command."""
-    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
-    main()
-
-
 def test_a_data_set_becomes_a_store_and_json_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, data_command: DataCommand
 ) -> None:
     (tmp_path / "data").mkdir()
     file = coco_file(tmp_path / "data")
     store = tmp_path / "store"
-    run(
-        monkeypatch,
-        "images",
-        "image_format=coco",
-        f"path={file}",
-        f"store={store}",
-        "image_size=[4,5]",
-    )
-    printed = capsys.readouterr()
-    assert f"{store}: 2 images.\nLeft out of the data:\n" in printed.out
-    words = " ".join(printed.out.split())
+    options = ("image_format=coco", "image_size=[4,5]")
+    _, out, error = data_command("images", f"path={file}", f"store={store}", *options)
+    assert f"{store}: 2 images.\nLeft out of the data:\n" in out
+    words = " ".join(out.split())
     assert "objects 3: without a box, or of no area (the first: annotation 3)" in words
-    assert "reading: 100%" in printed.err
+    assert "reading: 100%" in error
     first = ImageStore(store).image(0)
     assert first.rgb.shape == (4, 5, 3)
     mean = random_pixels(1).reshape(4, 2, 5, 2, 3).mean((1, 3))
@@ -56,48 +43,42 @@ def test_a_data_set_becomes_a_store_and_json_again(
     (dog,) = first.objects
     assert dog.box2d is not None
     assert dog.box2d.tolist() == [0.5, 1, 2, 3]
-    run(monkeypatch, "annotations", f"store={store}", f"path={tmp_path / 'out'}")
+    data_command("annotations", f"store={store}", f"path={tmp_path / 'out'}")
     assert (tmp_path / "out" / "instances.json").is_file()
 
 
 @pytest.mark.slow
-def test_errors_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_are_one_line(tmp_path: Path, data_command: DataCommand) -> None:
     write_png(tmp_path / "data" / "a.png", random_pixels(1))
     into = (f"path={tmp_path / 'data'}", f"store={tmp_path / 'store'}")
 
     def message(*arguments: str) -> str:
-        with pytest.raises(SystemExit):
-            run(monkeypatch, *arguments)
-        return capsys.readouterr().err
+        status, _, error = data_command(*arguments)
+        assert status == 2
+        return error
 
     assert "depth_unit_m is missing" in message("images", "image_format=rgbd", *into)
     assert "1: smaller than 100x100" in message("images", "image_size=100", *into)
     assert not (tmp_path / "store").exists()
-    run(monkeypatch, "images", *into)
-    capsys.readouterr()
+    assert data_command("images", *into)[0] == 0
     assert "exists already; choose another path" in message("images", *into)
     assert "no episodes that set_aside" in message("verify", into[1], "set_aside=true")
-    run(monkeypatch, "verify", into[1])
-    assert "All 1 images in" in capsys.readouterr().out
+    assert "All 1 images in" in data_command("verify", into[1])[1]
     array = tmp_path / "store" / "rgb.8x10" / "c" / "0" / "0" / "0" / "0"
     array.write_bytes(bytes(240))
     assert "is damaged: rgb/8x10 have changed" in message("verify", into[1])
     out = f"path={tmp_path / 'out'}"
-    assert "There is no kind 'omni'. Did you mean 'omni3d'?" in message(
-        "annotations", into[1], out, "kind=omni"
-    )
+    assert "kind 'omni'. Did you mean 'omni3d'" in message("annotations", into[1], out, "kind=omni")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "words"), EXAMPLES)
+@pytest.mark.parametrize("words", [words for _, words in EXAMPLES])
 def test_the_examples_of_the_pages_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, words: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_command: DataCommand, words: Words
 ) -> None:
     write_example_sets(tmp_path)
     monkeypatch.chdir(tmp_path)
-    run(monkeypatch, *words)
+    assert data_command(*words)[0] == 0
     given = dict(word.split("=", 1) for word in words[1:])
     assert len(ImageStore(tmp_path / given["store"])) > 0
 

@@ -1,7 +1,6 @@
 """`stringline-data keyposes` and `clouds`, from the command line."""
 
 import json
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from tests.datasets.conftest import DataCommand
 from tests.datasets.loading.grasp_recordings import grasp_store
 
-from stringline.datasets.data import main
 from stringline.datasets.loading.keypose_modes import ModeSettings
 from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.loading.workspace_clouds import CloudSettings, cache_folder
@@ -35,11 +34,6 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["stringline-data", *arguments])
-    main()
-
-
 @pytest.mark.parametrize("verb", sorted(NESTED))
 def test_defaults_are_those_of_a_training(verb: str) -> None:
     plain = yaml.safe_load((CONFIGS / "data" / f"{verb}.yaml").read_text())
@@ -56,14 +50,10 @@ def test_defaults_are_those_of_a_training(verb: str) -> None:
 
 @pytest.mark.slow
 def test_the_report_and_the_file(
-    store: EpisodeStore,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    store: EpisodeStore, tmp_path: Path, data_command: DataCommand
 ) -> None:
     output = tmp_path / "new" / "keyposes.json"
-    run(monkeypatch, "keyposes", f"store={store.path}", f"output={output}")
-    said = capsys.readouterr().out
+    _, said, _ = data_command("keyposes", f"store={store.path}", f"output={output}")
     assert f"{store.path}: 14 keyposes in 7 of 7 episodes." in said
     assert "7  100 %  left closes, left opens" in said
     rows = [line.split() for line in said.splitlines() if line.startswith("   mode")]
@@ -76,41 +66,35 @@ def test_the_report_and_the_file(
 
 
 @pytest.mark.slow
-def test_without_depth_the_report_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_depth_the_report_says_so(tmp_path: Path, data_command: DataCommand) -> None:
     blind = grasp_store(tmp_path / "blind", (0.02, -0.02), blind=True)
-    run(monkeypatch, "keyposes", f"store={blind.path}")
-    assert "no camera has depth and calibration" in capsys.readouterr().out.replace("\n", " ")
+    _, said, _ = data_command("keyposes", f"store={blind.path}")
+    assert "no camera has depth and calibration" in said.replace("\n", " ")
 
 
 @pytest.mark.slow
 def test_episodes_without_keyposes_end_the_command_with_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, data_command: DataCommand
 ) -> None:
     mixed = grasp_store(tmp_path / "mixed", (0.02,), still=2)
     still = mixed.names()[1:]
-    with pytest.raises(SystemExit) as caught:
-        run(monkeypatch, "keyposes", f"store={mixed.path}")
-    assert caught.value.code == 2
-    said = capsys.readouterr()
+    status, out, error = data_command("keyposes", f"store={mixed.path}")
+    assert status == 2
     for name in still:
-        assert f"{name}: There is no keypose in" in said.out
-    last = said.err.splitlines()[-1]
+        assert f"{name}: There is no keypose in" in out
+    last = error.splitlines()[-1]
     assert "2 of 3 episodes have no keyposes" in last
     assert "stroke, rest_m or stops=always" in last
     (removal,) = [part for part in last.split("'") if part.startswith("episodes=")]
-    run(monkeypatch, "delete", f"store={mixed.path}", removal)
+    assert data_command("delete", f"store={mixed.path}", removal)[0] == 0
     assert mixed.names() == [name for name in mixed.names() if name not in still]
-    run(monkeypatch, "keyposes", f"store={mixed.path}")
+    assert data_command("keyposes", f"store={mixed.path}")[0] == 0
 
 
 @pytest.mark.slow
-def test_a_training_finds_the_clouds(
-    store: EpisodeStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(monkeypatch, "clouds", f"store={store.path}", "held_out=2", "points=256", "stroke=0.2")
-    said = capsys.readouterr().out
+def test_a_training_finds_the_clouds(store: EpisodeStore, data_command: DataCommand) -> None:
+    words = ("held_out=2", "points=256", "stroke=0.2")
+    _, said, _ = data_command("clouds", f"store={store.path}", *words)
     made = {file: file.stat().st_mtime_ns for file in cache_folder().rglob("*.npy")}
     assert len(made) == 7
     assert f"{len(made)} clouds of 7 episodes" in said, "one image each"
@@ -139,15 +123,9 @@ def test_a_training_finds_the_clouds(
     ],
 )
 def test_a_mistake_is_answered_in_one_line(
-    store: EpisodeStore,
-    arguments: list[str],
-    answer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    store: EpisodeStore, arguments: list[str], answer: str, data_command: DataCommand
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
-        run(monkeypatch, "clouds", f"store={store.path}", *arguments)
-    error = capsys.readouterr().err
-    assert caught.value.code == 2
+    status, _, error = data_command("clouds", f"store={store.path}", *arguments)
+    assert status == 2
     assert answer in error
     assert error.count("\n") == 1

@@ -107,9 +107,7 @@ def test_the_cloud_is_the_fused_one(episode: StoredEpisode, chunks: dict[str, li
 def test_invalid_cameras_and_numbers(episode: StoredEpisode, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no camera 'overheat'. Did you mean 'overhead'"):
         Recorder(episode, ["overheat"])
-    with pytest.raises(
-        ValueError, match=r"Got cloud_hz=0, cloud_points=60000; allowed: positive numbers"
-    ):
+    with pytest.raises(ValueError, match="Got cloud_hz=0, cloud_points=60000"):
         Recorder(episode, cloud_hz=0)
     with pytest.raises(ValueError, match=r"jpeg_quality is 101; allowed: 1 to 100, or null"):
         Recorder(episode, jpeg_quality=101)

@@ -5,17 +5,16 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from numpy.typing import NDArray
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from tests.datasets.conftest import MakeEpisode
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.data import main
@@ -23,8 +22,6 @@ from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.viewing.page_drawings import Histogram
 from stringline.datasets.viewing.store_summary import summarise, write_summary
-
-MakeEpisode = Callable[..., dict[str, NDArray[Any]]]
 
 
 @pytest.fixture

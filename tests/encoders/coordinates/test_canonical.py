@@ -31,10 +31,8 @@ def _about(axis: Tensor, angle: float) -> Tensor:
 def _ahead(count: int = 40) -> Tensor:
     """Returns points (1, count, 3) within 50 degrees of `forward`, well off the axis."""
     generator = torch.Generator().manual_seed(0)
-    axis, origin = (
-        torch.tensor(AXIS, dtype=torch.float64),
-        torch.tensor(ORIGIN, dtype=torch.float64),
-    )
+    axis = torch.tensor(AXIS, dtype=torch.float64)
+    origin = torch.tensor(ORIGIN, dtype=torch.float64)
     forward = torch.tensor(FORWARD, dtype=torch.float64)
     upright = axis / axis.norm()
     forward = forward - (forward @ upright) * upright
@@ -64,10 +62,8 @@ def test_a_rotation_about_the_axis_shifts_the_azimuth_only(
     kind: type[CanonicalPlaces], angle: float
 ) -> None:
     places, points = _make(kind), _ahead()
-    (before, has_position), (after, _) = (
-        places.points(points),
-        places.points(_turned(points, angle)),
-    )
+    (before, has_position) = places.points(points)
+    (after, _) = places.points(_turned(points, angle))
     assert has_position.all()
     expected = torch.zeros(3, dtype=torch.float64)
     expected[AZIMUTH[kind]] = angle
@@ -117,10 +113,8 @@ def test_shifts_of_the_other_coordinates_are_transformations_too() -> None:
     points, origin = _ahead(), torch.tensor(ORIGIN, dtype=torch.float64)
     upright = torch.tensor(AXIS, dtype=torch.float64)
     upright = upright / upright.norm()
-    spherical, cylindrical = (
-        _make(SphericalPlaces),
-        CylindricalPlaces(radius=0.5, origin=ORIGIN, axis=AXIS, forward=FORWARD),
-    )
+    spherical = _make(SphericalPlaces)
+    cylindrical = CylindricalPlaces(radius=0.5, origin=ORIGIN, axis=AXIS, forward=FORWARD)
     grown = spherical.points((points - origin) * 1.7 + origin)[0] - spherical.points(points)[0]
     torch.testing.assert_close(
         grown, grown.new_tensor((0, 0, math.log(1.7))).expand_as(grown), rtol=0, atol=1e-12
@@ -194,9 +188,7 @@ def test_invalid_frames_are_rejected(kind: type[CanonicalPlaces]) -> None:
             ValueError, match="axis is .* and forward is .*two vectors that are not parallel"
         ):
             kind(axis=axis, forward=forward)
-    with pytest.raises(
-        ValueError, match=r"origin is \(0.0, nan, 0.0\); allowed: three finite numbers"
-    ):
+    with pytest.raises(ValueError, match=r"origin is \(0.0, nan, 0.0\)"):
         kind(origin=(0.0, math.nan, 0.0))
     with pytest.raises(ValueError, match=r"forward is \(1.0, 0.0\); allowed: three"):
         kind(forward=(1.0, 0.0))

@@ -228,3 +228,11 @@ def test_invalid_points_are_rejected(choice: Coordinates) -> None:
 def test_patches_that_do_not_tile_are_rejected(choice: Coordinates) -> None:
     with pytest.raises(ValueError, match="128x128; allowed: multiples of the patch of 24 pixels"):
         choice.patches(_view(), 24, 2, CPU)
+
+
+@pytest.mark.parametrize("kind", [PatchDepthPlaces, MetricPlaces])
+def test_an_unknown_rule_for_missing_depth_is_refused(
+    kind: type[PatchDepthPlaces | MetricPlaces],
+) -> None:
+    with pytest.raises(ValueError, match="no missing_depth 'excluded'. Did you mean 'exclude'"):
+        kind(missing_depth="excluded")  # type: ignore[arg-type]

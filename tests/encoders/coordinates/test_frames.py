@@ -1,9 +1,8 @@
 """Frames: coordinates in grippers' frames move with the gripper, and errors name the frames."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from tests.encoders.conftest import Draw
 from torch import Tensor
 
 from stringline.encoders.coordinates.canonical import CylindricalPlaces
@@ -18,7 +17,6 @@ from stringline.encoders.coordinates.coordinates import (
     vectors_in_frames,
 )
 
-Draw = Callable[..., Tensor]
 ARMS = ("left", "right")
 
 

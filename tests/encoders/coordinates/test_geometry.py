@@ -220,10 +220,7 @@ def _with(matrix: NDArray[np.float64], row: int, column: int, value: float) -> T
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"depth": torch.ones(2, HEIGHT, 16)},
-            r"depth has shape \(2, 24, 16\) beside images of 24x32 .*\(B, 24, 32\)",
-        ),
+        ({"depth": torch.ones(2, HEIGHT, 16)}, r"depth has shape \(2, 24, 16\)"),
         ({"depth": torch.ones(HEIGHT, WIDTH)}, r"depth has shape \(24, 32\)"),
         ({"depth": torch.ones(3, HEIGHT, WIDTH)}, r"the same B for all \(got \[2, 3\]\)"),
         (
@@ -246,10 +243,7 @@ def _with(matrix: NDArray[np.float64], row: int, column: int, value: float) -> T
             {"intrinsics": _with(_camera(0)[0], 2, 2, 0.0)},
             r"intrinsics holds .*\[0.0, 0.0, 0.0\]\]; allowed",
         ),
-        (
-            {"T_base_camera": _with(_camera(0)[1], 1, 3, torch.nan)},
-            "T_base_camera holds nan; allowed: finite",
-        ),
+        ({"T_base_camera": _with(_camera(0)[1], 1, 3, torch.nan)}, "T_base_camera holds nan"),
     ],
 )
 def test_a_view_rejects_invalid_values(changes: dict[str, Tensor], message: str) -> None:

@@ -126,9 +126,7 @@ def test_what_is_not_comparable_is_named(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="stopped holds a run without results.json"):
         PerceptionRun.read("a", stopped)
     (tmp_path / "results.json").write_text("{}")
-    with pytest.raises(
-        ValueError, match=r"results.json lacks each, store, task.*Train the network again"
-    ):
+    with pytest.raises(ValueError, match="results.json lacks each, store"):
         PerceptionRun.read("a", tmp_path)
     (tmp_path / "results.json").write_text("{")
     with pytest.raises(ValueError, match="holds no results of stringline-perceive"):

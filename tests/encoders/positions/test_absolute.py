@@ -1,14 +1,9 @@
 """Absolute encodings add an embedding of the place to each token."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
 
 from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
-
-Draw = Callable[..., Tensor]
 
 
 def test_the_sinusoidal_encoding_is_that_of_the_papers() -> None:

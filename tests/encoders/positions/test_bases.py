@@ -5,8 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from tests.encoders.conftest import BASES
-from torch import Tensor
+from tests.encoders.conftest import BASES, Draw
 
 from stringline.encoders.positions.bases import (
     Basis,
@@ -20,7 +19,6 @@ from stringline.encoders.positions.bases import (
     spread,
 )
 
-Draw = Callable[..., Tensor]
 LEARNED = {
     name: factory for name, factory in BASES.items() if factory is not None and name != "fourier"
 }
@@ -92,10 +90,8 @@ def test_one_angle_of_givens_is_a_plane_rotation() -> None:
     rotation = basis().detach()[0]
     channel = int((rotation.diagonal() < 0.999).nonzero()[0])
     partner = int(basis.partner[1, channel])
-    cos, sin = (
-        torch.tensor(0.3, dtype=torch.float64).cos(),
-        torch.tensor(0.3, dtype=torch.float64).sin(),
-    )
+    cos = torch.tensor(0.3, dtype=torch.float64).cos()
+    sin = torch.tensor(0.3, dtype=torch.float64).sin()
     torch.testing.assert_close(rotation.diagonal()[[channel, partner]], cos.expand(2))
     torch.testing.assert_close(rotation[channel, partner].abs(), sin)
     torch.testing.assert_close(rotation[channel, partner], -rotation[partner, channel])

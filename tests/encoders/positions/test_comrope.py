@@ -1,14 +1,11 @@
 """ComRoPE against its published form, a matrix exponential per token."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from tests.encoders.conftest import Draw
 from torch import Tensor
 
 from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, planes_of
-
-Draw = Callable[..., Tensor]
 
 
 def _block_diagonal(blocks: Tensor) -> Tensor:
@@ -21,11 +18,9 @@ def _angle_matrices(draw: Draw, sets: int = 2) -> Tensor:
 
 
 def test_axial_partition_is_the_published_exponential(draw: Draw) -> None:
-    encoding, matrices, r = (
-        ComRopeAp(2, 16, 3, block=4).double(),
-        _angle_matrices(draw),
-        draw(1, 5, 3),
-    )
+    encoding = ComRopeAp(2, 16, 3, block=4).double()
+    matrices = _angle_matrices(draw)
+    r = draw(1, 5, 3)
     encoding.set_angle_matrices(matrices)
     for head in range(2):
         for token in range(5):
@@ -37,11 +32,9 @@ def test_axial_partition_is_the_published_exponential(draw: Draw) -> None:
 
 
 def test_linear_dependence_is_the_published_exponential(draw: Draw) -> None:
-    encoding, matrices, r = (
-        ComRopeLd(2, 16, 3, block=4).double(),
-        _angle_matrices(draw),
-        draw(1, 5, 3),
-    )
+    encoding = ComRopeLd(2, 16, 3, block=4).double()
+    matrices = _angle_matrices(draw)
+    r = draw(1, 5, 3)
     factors = encoding.get_parameter("frequency_model.directions")
     with torch.no_grad():
         encoding.set_angle_matrices(matrices)
@@ -137,10 +130,7 @@ def test_initial_matrices_have_the_published_spread() -> None:
 
 def test_invalid_settings_and_matrices_are_rejected() -> None:
     encoding = ComRopeAp(2, 16, 3, block=4)
-    with pytest.raises(
-        ValueError,
-        match=r"have shape \(2, 4, 4, 3\); allowed: antisymmetric ones of shape \(2, 4, 4, 4\)",
-    ):
+    with pytest.raises(ValueError, match=r"have shape \(2, 4, 4, 3\)"):
         encoding.set_angle_matrices(torch.zeros(2, 4, 4, 3))
     with pytest.raises(ValueError, match="allowed: antisymmetric ones"):
         encoding.set_angle_matrices(torch.ones(2, 4, 4, 4))

@@ -1,18 +1,13 @@
 """Divided heads equal attention of each group with its own encoding, for every kind of encoding."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from tests.encoders.conftest import KINDS, make
-from torch import Tensor
+from tests.encoders.conftest import KINDS, Draw, make
 
 from stringline.encoders.positions.composite import DividedHeads, divided, with_time
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.vision.vit import VisionTransformer
-
-Draw = Callable[..., Tensor]
 
 
 def both(kind: str) -> tuple[DividedHeads, list[PositionEncoding]]:

@@ -1,17 +1,14 @@
 """Properties of all position encodings."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from tests.encoders.conftest import Draw
 from torch import Tensor
 
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
-
-Draw = Callable[..., Tensor]
 
 
 def _logits(encoding: PositionEncoding, q: Tensor, k: Tensor, r_q: Tensor, r_k: Tensor) -> Tensor:
@@ -107,10 +104,8 @@ def test_rotate_is_the_rotation_in_the_basis(encoding: PositionEncoding, draw: D
 
 
 def test_rotate_inverse_undoes_rotate(encoding: PositionEncoding, draw: Draw) -> None:
-    x, places = (
-        draw(2, encoding.heads, 5, encoding.head_dim),
-        encoding.prepare(draw(2, 5, encoding.axes)),
-    )
+    x = draw(2, encoding.heads, 5, encoding.head_dim)
+    places = encoding.prepare(draw(2, 5, encoding.axes))
     torch.testing.assert_close(
         encoding.rotate_inverse(encoding.rotate(x, places), places), x, rtol=0, atol=1e-12
     )
@@ -120,10 +115,8 @@ def test_queries_and_keys_may_have_different_places(
     relative_encoding: PositionEncoding, draw: Draw
 ) -> None:
     encoding = relative_encoding
-    q, k = (
-        draw(2, encoding.heads, 3, encoding.head_dim),
-        draw(2, encoding.heads, 4, encoding.head_dim),
-    )
+    q = draw(2, encoding.heads, 3, encoding.head_dim)
+    k = draw(2, encoding.heads, 4, encoding.head_dim)
     r_q, r_k = draw(2, 3, encoding.axes), draw(2, 4, encoding.axes)
     logits = _logits(encoding, q, k, r_q, r_k)
     for i in range(3):
@@ -155,10 +148,8 @@ def test_a_common_shift_changes_float32_logits_by_a_thousandth_at_most(
     relative_encoding: PositionEncoding, draw: Draw
 ) -> None:
     encoding = relative_encoding.float()
-    q, r = (
-        draw(2, encoding.heads, 32, encoding.head_dim).float(),
-        draw(2, 32, encoding.axes).float() * 2.5,
-    )
+    q = draw(2, encoding.heads, 32, encoding.head_dim).float()
+    r = draw(2, 32, encoding.axes).float() * 2.5
     before = _logits(encoding, q, q, r, r)
     for length in (0.1, 0.5, 2.0):
         shift = torch.full((1, 1, encoding.axes), length / encoding.axes**0.5)
@@ -180,10 +171,8 @@ def test_a_common_shift_changes_logits_of_other_encodings(
 
 
 def test_each_example_has_its_own_places(encoding: PositionEncoding, draw: Draw) -> None:
-    x, r = (
-        draw(1, encoding.heads, 4, encoding.head_dim).expand(3, -1, -1, -1),
-        draw(3, 4, encoding.axes),
-    )
+    x = draw(1, encoding.heads, 4, encoding.head_dim).expand(3, -1, -1, -1)
+    r = draw(3, 4, encoding.axes)
     places = encoding.prepare(r)
     together = (
         encoding.rotate(x, places),
@@ -216,10 +205,8 @@ def test_tokens_without_a_place_are_at_the_centroid(encoding: PositionEncoding, 
 
 def test_phases_under_autocast_are_those_of_float32(encoding: PositionEncoding, draw: Draw) -> None:
     encoding.float()
-    x, r = (
-        draw(2, encoding.heads, 5, encoding.head_dim).float(),
-        2 * draw(2, 5, encoding.axes).float(),
-    )
+    x = draw(2, encoding.heads, 5, encoding.head_dim).float()
+    r = 2 * draw(2, 5, encoding.axes).float()
     plain = encoding.rotate(x, encoding.prepare(r))
     with torch.autocast("cpu", torch.bfloat16):
         places = encoding.prepare(r)
@@ -262,12 +249,7 @@ def test_apply_visits_all_modules(encoding: PositionEncoding) -> None:
 @pytest.mark.parametrize(
     ("shape", "dtype", "has_position", "message"),
     [
-        (
-            (2, 5, 7),
-            torch.float32,
-            None,
-            r"Coordinates are \(2, 5, 7\) torch.float32; allowed: \(B, N, 3\)",
-        ),
+        ((2, 5, 7), torch.float32, None, r"Coordinates are \(2, 5, 7\) torch.float32"),
         ((5, 3), torch.float32, None, r"allowed: \(B, N, 3\)"),
         ((2, 5, 3), torch.int64, None, "torch.int64; allowed"),
         (

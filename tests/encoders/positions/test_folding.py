@@ -1,15 +1,12 @@
 """Folding of bases into projections."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from tests.encoders.conftest import Draw
 from torch import Tensor
 
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.presets import CayleyString
-
-Draw = Callable[..., Tensor]
 
 
 def test_folding_is_exact(encoding: PositionEncoding, draw: Draw) -> None:

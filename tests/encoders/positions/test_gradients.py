@@ -1,9 +1,8 @@
 """Gradients of encodings, and their dependence on parameters."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from tests.encoders.conftest import Draw
 from torch import Tensor
 from torch.func import functional_call
 
@@ -12,14 +11,10 @@ from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.presets import CayleyString, Rope, RopeInLearnedBasis
 from stringline.encoders.positions.rotary import FixedRotary, TensorProductString
 
-Draw = Callable[..., Tensor]
-
 
 def test_gradients_agree_with_finite_differences(encoding: PositionEncoding, draw: Draw) -> None:
-    x, r = (
-        draw(1, encoding.heads, 2, encoding.head_dim).requires_grad_(),
-        draw(1, 2, encoding.axes).requires_grad_(),
-    )
+    x = draw(1, encoding.heads, 2, encoding.head_dim).requires_grad_()
+    r = draw(1, 2, encoding.axes).requires_grad_()
     _check_gradients(encoding, x, r)
 
 

@@ -1,15 +1,11 @@
 """LieRE against its definition."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
+from tests.encoders.conftest import Draw
 
 from stringline.encoders.positions.encoding import MatrixPlaces
 from stringline.encoders.positions.lie import LieRE
-
-Draw = Callable[..., Tensor]
 
 
 @pytest.mark.parametrize("block", [2, 4, 16])

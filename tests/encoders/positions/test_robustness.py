@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.encoders.conftest import KINDS, make
+from tests.encoders.conftest import KINDS, Draw, make
 from torch import Tensor
 
 from stringline.encoders.positions.bases import CayleyBasis
@@ -17,8 +17,6 @@ from stringline.encoders.positions.rotary import Rotary
 from stringline.encoders.training.trainer import Trainer
 from stringline.encoders.vision.attention import PositionalAttention
 from stringline.encoders.vision.vit import VisionTransformer
-
-Draw = Callable[..., Tensor]
 
 
 class OwnRotary(Rotary):
@@ -79,10 +77,8 @@ def test_encodings_are_restored_from_files(
 
 
 def test_frequencies_keep_their_meaning_in_a_network_of_another_unit() -> None:
-    metres, other = (
-        RopeMixed(2, 16, 3, wavelengths=(0.04, 2.0)),
-        RopeMixed(2, 16, 3, wavelengths=(4.0, 200.0)),
-    )
+    metres = RopeMixed(2, 16, 3, wavelengths=(0.04, 2.0))
+    other = RopeMixed(2, 16, 3, wavelengths=(4.0, 200.0))
     other.load_state_dict(metres.state_dict())
     torch.testing.assert_close(other.frequencies(), metres.frequencies())
 
@@ -166,10 +162,7 @@ def test_encodings_are_built_on_the_meta_device_and_get_their_parameters_later(k
 @pytest.mark.parametrize(
     ("misuse", "message"),
     [
-        (
-            lambda e, p: e.rotate(torch.zeros(2, 5, 16), p),
-            r"shape \(2, 5, 16\); allowed: \(B, 2 heads, N, 16 channels\)",
-        ),
+        (lambda e, p: e.rotate(torch.zeros(2, 5, 16), p), r"shape \(2, 5, 16\)"),
         (lambda e, p: e.rotate(torch.zeros(2, 2, 5, 32), p), "16 channels"),
         (lambda e, p: e.rotate(torch.zeros(2, 3, 5, 16), p), "2 heads"),
         (lambda e, p: e.rotate(torch.zeros(2, 2, 1, 16), p), r"Tokens \(2, 2, 1, 16\) at 5 places"),
@@ -183,9 +176,7 @@ def test_invalid_tokens_are_rejected(misuse: Callable[..., Tensor], message: str
 
 
 def test_axes_without_a_block_are_rejected() -> None:
-    with pytest.raises(
-        ValueError, match="3 axes with 2 blocks; allowed: at least one block for each axis"
-    ):
+    with pytest.raises(ValueError, match="3 axes with 2 blocks"):
         ComRopeAp(2, 16, 3, block=8)
 
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.encoders.conftest import BASES, FREQUENCIES
-from torch import Tensor
+from tests.encoders.conftest import BASES, FREQUENCIES, Draw
 
 from stringline.encoders.positions.bases import BasisFactory
 from stringline.encoders.positions.frequencies import (
@@ -17,8 +16,6 @@ from stringline.encoders.positions.frequencies import (
 )
 from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
 from stringline.encoders.positions.rotary import RotaryEncoding
-
-Draw = Callable[..., Tensor]
 
 
 @pytest.mark.parametrize("block", [4, 8, 16])
@@ -201,19 +198,13 @@ def test_any_frequencies_combine_with_any_basis(
     ("build", "message"),
     [
         (lambda: RopeMixed(2, 16, 3), "initialised by none; allowed: exactly one of"),
-        (
-            lambda: RopeMixed(2, 16, 3, theta=10.0),
-            "theta with 3 axes and 8 planes; allowed: 2 axes",
-        ),
+        (lambda: RopeMixed(2, 16, 3, theta=10.0), "theta with 3 axes and 8 planes"),
         (
             lambda: RopeMixed(2, 16, 2, theta=10.0, wavelengths=(1.0, 2.0)),
             "initialised by wavelengths, theta; allowed",
         ),
         (lambda: RopeMixed(2, 16, 2, theta=1.0), "theta is 1.0; allowed: above 1"),
-        (
-            lambda: Rope(2, 4, 3, theta=10.0),
-            "3 axes with 2 planes; allowed: at least one plane for each axis",
-        ),
+        (lambda: Rope(2, 4, 3, theta=10.0), "3 axes with 2 planes"),
         (
             lambda: AxialFrequencies(1, 2, 8, theta=10.0, block=6),
             "block is 6; allowed: even divisors of head_dim 16",

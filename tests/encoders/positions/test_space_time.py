@@ -129,10 +129,8 @@ def test_time_has_separate_wavelengths() -> None:
 
 
 def test_time_is_learned_where_space_is() -> None:
-    learned, fixed = (
-        SpaceTime(SPACE["cayley"](), (0.5, 4.0)),
-        SpaceTime(SPACE["rope"](), (0.5, 4.0)),
-    )
+    learned = SpaceTime(SPACE["cayley"](), (0.5, 4.0))
+    fixed = SpaceTime(SPACE["rope"](), (0.5, 4.0))
     assert "scaled" in dict(learned.named_parameters())
     assert learned.no_weight_decay() == {name for name, _ in learned.named_parameters()}
     assert not list(fixed.parameters())
@@ -166,9 +164,7 @@ def test_folding_and_a_constant_basis_have_no_effect(
 
 
 def test_encodings_without_frequencies_are_rejected() -> None:
-    with pytest.raises(
-        ValueError, match=r"Time cannot be added to LieRE; allowed: encodings by frequencies"
-    ):
+    with pytest.raises(ValueError, match="Time cannot be added to LieRE"):
         with_time(LieRE(2, 16, 3), (0.5, 4.0))
     assert with_time(NoEncoding(2, 16, 3), (0.5, 4.0)).axes == 4
     with pytest.raises(ValueError, match=r"wavelengths are \(4.0, 0.5\)"):

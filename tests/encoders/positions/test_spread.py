@@ -1,10 +1,8 @@
 """Uncertain places: rotations are the expected ones, which are damped."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from tests.encoders.conftest import make, rotary
+from tests.encoders.conftest import Draw, make, rotary
 from torch import Tensor
 
 from stringline.encoders.positions.composite import with_time
@@ -12,7 +10,6 @@ from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
 from stringline.encoders.vision.vit import VisionTransformer
 
-Draw = Callable[..., Tensor]
 KINDS = ("mixed_per_head", "cayley", "circulant_8", "comrope_ld")
 
 

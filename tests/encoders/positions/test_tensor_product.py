@@ -1,14 +1,10 @@
 """Tensor-product STRING: the factor, the long tokens, and that they agree."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
+from tests.encoders.conftest import Draw
 
 from stringline.encoders.positions.rotary import TensorProductString
-
-Draw = Callable[..., Tensor]
 
 
 @pytest.mark.parametrize("share_heads", [True, False])

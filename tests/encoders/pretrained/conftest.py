@@ -16,6 +16,9 @@ from stringline.encoders.pretrained.vision_transformer import (
     PretrainedVisionTransformer,
 )
 
+Make = Callable[[str], TimmModel]
+Features = Callable[[TimmModel, Tensor], Tensor]
+Images = Callable[[int, int], Tensor]
 SMALL: dict[str, object] = {"depth": 2, "embed_dim": 32, "num_heads": 2}
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "siglip": ("vit_base_patch16_siglip_224", SMALL),
@@ -40,7 +43,7 @@ def family(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make() -> Callable[[str], TimmModel]:
+def make() -> Make:
     """Returns a family's model in float64 and evaluation mode, the same in every call."""
 
     def made(family: str) -> TimmModel:
@@ -83,7 +86,7 @@ def pair(
 
 
 @pytest.fixture
-def timms_own() -> Callable[[TimmModel, Tensor], Tensor]:
+def timms_own() -> Features:
     """Returns timm's outputs for images (B, H, W, 3) from 0 to 255."""
 
     def features(model: TimmModel, images: Tensor) -> Tensor:
@@ -101,7 +104,7 @@ def timms_own() -> Callable[[TimmModel, Tensor], Tensor]:
 
 
 @pytest.fixture
-def images() -> Callable[[int, int], Tensor]:
+def images() -> Images:
     """Returns two images (2, height, width, 3) uint8, the same in every call."""
 
     def drawn(height: int, width: int) -> Tensor:

@@ -64,29 +64,13 @@ def test_all_weights_of_a_block_are_kept(draw: Callable[..., Tensor]) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        (
-            VIT,
-            {"scale_attn_norm": True},
-            "Attention does not support positions: its output is normalised",
-        ),
+        (VIT, {"scale_attn_norm": True}, "Attention does not support positions"),
         (VIT, {"attn_drop_rate": 0.1}, "it has dropout"),
         (VIT, {"embed_dim": 30}, "2 heads of 15 channels"),
-        (
-            VIT,
-            {"attn_layer": "diff"},
-            "The model has a DiffAttention, which does not support positions",
-        ),
-        (
-            "vit_base_patch16_xp_224",
-            {},
-            "has a ParallelScalingBlock, .* allowed: Block, EvaBlock of timm",
-        ),
+        (VIT, {"attn_layer": "diff"}, "The model has a DiffAttention"),
+        ("vit_base_patch16_xp_224", {}, "has a ParallelScalingBlock"),
         (EVA, {"attn_type": "rope", "qkv_fused": False, "num_kv_heads": 1}, "heads share keys"),
-        (
-            EVA,
-            {"use_post_norm": True, "use_rot_pos_emb": False},
-            "has a EvaBlockPostNorm, .* allowed: Block, EvaBlock of timm",
-        ),
+        (EVA, {"use_post_norm": True, "use_rot_pos_emb": False}, "has a EvaBlockPostNorm"),
     ],
 )
 def test_unsupported_attention_is_rejected(

@@ -102,18 +102,11 @@ def test_unusable_models_are_rejected(
         match=r"There is no folder /nowhere/model. Give a folder with config.json and weights",
     ):
         MonocularDepth("/nowhere/model")
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"transformers cannot load a depth model .*, neither from a folder nor from the hub"
-        ),
-    ):
+    with pytest.raises(ValueError, match="transformers cannot load a depth model"):
         MonocularDepth(str(tmp_path))
     with pytest.raises(ValueError, match=r"declares metric depth; got gives=inverse"):
         MonocularDepth(str(models["metric"]), gives="inverse")
-    with pytest.raises(
-        ValueError, match=r"no meaning of a depth model's output 'metrik'. Did you mean 'metric'"
-    ):
+    with pytest.raises(ValueError, match="a depth model's output 'metrik'. Did you mean 'metric'"):
         MonocularDepth(str(models["metric"]), gives="metrik")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(

@@ -91,27 +91,15 @@ def test_it_has_the_size_of_the_published_network() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"name": "resnet8"},
-            (
-                r"no residual network 'resnet8'. Did you mean '.*"
-                r"timm.list_models\('resnet\*'\) lists them"
-            ),
-        ),
+        ({"name": "resnet8"}, r"residual network 'resnet8'. Did you mean '.*timm.list_models\('"),
         ({"norm": "batch"}, "norm is 'batch'; allowed: 'group', 'frozen'."),
         (
             {"norm": "frozen"},
             r"norm=frozen needs the statistics of trained weights: set weights=FILE",
         ),
-        (
-            {"options": {"layer": 3}},
-            "timm cannot make 'resnet18': .*unexpected keyword argument 'layer'",
-        ),
+        ({"options": {"layer": 3}}, "timm cannot make 'resnet18'"),
         ({"weights": "nowhere.safetensors"}, "nowhere.safetensors cannot be read as safetensors"),
-        (
-            {"name": "resnetv2_50"},
-            "'resnetv2_50' is a ResNetV2; allowed: networks of timm's class ResNet.",
-        ),
+        ({"name": "resnetv2_50"}, "'resnetv2_50' is a ResNetV2"),
     ],
 )
 def test_invalid_arguments_are_rejected(arguments: dict[str, object], message: str) -> None:
@@ -120,10 +108,7 @@ def test_invalid_arguments_are_rejected(arguments: dict[str, object], message: s
 
 
 def test_weights_of_another_network_are_rejected(weights: Path) -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"does not fit this model: missing: layer1.1.bn1.bias, .*of another shape: ",
-    ):
+    with pytest.raises(ValueError, match="does not fit this model: missing"):
         ResNet(weights=weights)
 
 

@@ -1,8 +1,8 @@
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
+from tests.encoders.pretrained.conftest import Make
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Camera
@@ -10,14 +10,12 @@ from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.pretrained.backbone import PretrainedTokens
-from stringline.encoders.pretrained.timm_models import TimmModel
 from stringline.encoders.pretrained.vision_transformer import (
     FilledDepthPlaces,
     PretrainedVisionTransformer,
 )
 from stringline.encoders.vision.vit import VisionTransformer
 
-Make = Callable[[str], TimmModel]
 CAYLEY = partial(CayleyString, wavelengths=(0.1, 2.0))
 CAMERAS = (
     Camera("wrist", 32, 48, depth="measured", has_geometry=True, depth_unit_m=0.0005),
@@ -137,9 +135,7 @@ def test_all_parameters_train_with_a_following_transformer(make: Make) -> None:
 
 def test_invalid_cameras_and_observations_are_rejected(make: Make) -> None:
     encode = PretrainedVisionTransformer(make("dinov2"), MetricPlaces(), CAYLEY)
-    with pytest.raises(
-        ValueError, match="Camera 'wrist' has 32x48 pixels; allowed: multiples of 14"
-    ):
+    with pytest.raises(ValueError, match="Camera 'wrist' has 32x48 pixels"):
         PretrainedTokens(CAMERAS, encode)
     bent = Camera(
         "bent",
@@ -150,9 +146,7 @@ def test_invalid_cameras_and_observations_are_rejected(make: Make) -> None:
         distortion_model="brown_conrady",
         distortion=(0.1,),
     )
-    with pytest.raises(
-        ValueError, match="Camera 'bent' has 'brown_conrady' distortion; undistort its images first"
-    ):
+    with pytest.raises(ValueError, match="Camera 'bent' has 'brown_conrady' distortion"):
         PretrainedTokens((bent,), encode)
     encode = PretrainedVisionTransformer(make("siglip"), MetricPlaces(), CAYLEY).double()
     for key in observation_of():
@@ -160,7 +154,5 @@ def test_invalid_cameras_and_observations_are_rejected(make: Make) -> None:
         del observation[key]
         with pytest.raises(ValueError, match=f"There is no observation key '{key}'"):
             PretrainedTokens(CAMERAS, encode)(observation)
-    with pytest.raises(
-        ValueError, match=r"rgb/web has shape \(32, 32, 3\); allowed: \(B, H, W, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"rgb/web has shape \(32, 32, 3\)"):
         PretrainedTokens(CAMERAS[1:], encode)({"rgb/web": observation_of()["rgb/web"][0]})

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from tests.encoders.pretrained.conftest import Features, Images, Make
 from torch import Tensor, nn
 
 from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces
@@ -19,10 +20,7 @@ from stringline.encoders.pretrained.vision_transformer import (
     PretrainedVisionTransformer,
 )
 
-Make = Callable[[str], TimmModel]
 Pair = Callable[[str], tuple[TimmModel, PretrainedVisionTransformer]]
-Features = Callable[[TimmModel, Tensor], Tensor]
-Images = Callable[[int, int], Tensor]
 
 CAYLEY = partial(CayleyString, wavelengths=(0.1, 2.0))
 FACTORIES: dict[str, EncodingFactory] = {
@@ -144,10 +142,7 @@ def test_a_model_that_normalises_queries_and_keys_cannot_be_folded(
     seen = images(64, 96)
     encode = moved(PretrainedVisionTransformer(make("qk_norm"), MetricPlaces(), CAYLEY))
     before = encode(seen, view_of(seen)).features
-    with pytest.raises(
-        ValueError,
-        match="LayerNorm.* does not commute with a basis, so folding would change",
-    ):
+    with pytest.raises(ValueError, match="LayerNorm.* does not commute with a basis"):
         encode.fold_()
     torch.testing.assert_close(encode(seen, view_of(seen)).features, before, rtol=0, atol=0)
 
@@ -179,17 +174,12 @@ def test_a_model_of_a_fixed_size_rejects_other_sizes(images: Images) -> None:
         options=options,
     )
     assert encode(images(224, 224)).features.shape == (2, 196, 32)
-    with pytest.raises(
-        ValueError,
-        match=r"Images are 64x96; allowed: \(224, 224\), or build the model with dynamic_img_size",
-    ):
+    with pytest.raises(ValueError, match=r"Images are 64x96; allowed: \(224, 224\)"):
         encode(images(64, 96))
 
 
 def test_invalid_models_and_images_are_rejected(make: Make, images: Images) -> None:
-    with pytest.raises(
-        ValueError, match="has no rotary encoding of its own; pass the encoding to insert"
-    ):
+    with pytest.raises(ValueError, match="has no rotary encoding of its own"):
         PretrainedVisionTransformer(make("siglip"), MetricPlaces())
     with pytest.raises(ValueError, match="TensorProductString cannot start at zero"):
         PretrainedVisionTransformer(
@@ -197,10 +187,7 @@ def test_invalid_models_and_images_are_rejected(make: Make, images: Images) -> N
         )
     with pytest.raises(ValueError, match="rotates queries and keys, but not values"):
         PretrainedVisionTransformer(make("dinov3"), FilledDepthPlaces(), values=True)
-    with pytest.raises(
-        ValueError,
-        match="rotates by positions in the image, which MetricPlaces lacks; allowed: GridPlaces",
-    ):
+    with pytest.raises(ValueError, match="rotates by positions in the image"):
         PretrainedVisionTransformer(make("dinov3"), MetricPlaces())
     dropping = timm_model(
         "vit_base_patch16_siglip_224",
@@ -217,14 +204,9 @@ def test_invalid_models_and_images_are_rejected(make: Make, images: Images) -> N
     with pytest.raises(ValueError, match="patches of 16x8 pixels; allowed: squares"):
         PretrainedVisionTransformer(oblong, MetricPlaces(), NoEncoding)
     encode = PretrainedVisionTransformer(make("siglip"), MetricPlaces(), NoEncoding).double()
-    with pytest.raises(
-        ValueError,
-        match=r"shape \(2, 60, 96, 3\); allowed: \(B, H, W, 3\) with H and W multiples of 16",
-    ):
+    with pytest.raises(ValueError, match=r"shape \(2, 60, 96, 3\)"):
         encode(images(60, 96))
-    with pytest.raises(
-        ValueError, match="Images are 64x96 and the view 32x96; allowed: equal sizes"
-    ):
+    with pytest.raises(ValueError, match="Images are 64x96 and the view 32x96"):
         encode(images(64, 96), View(height=32, width=96))
 
 

@@ -67,10 +67,8 @@ def train(
 def test_parts_equal_the_whole(tmp_path: Path, parts: int) -> None:
     """Weights, losses and gradient norms, also for parts of unequal sizes and weights."""
     callbacks = Callbacks(weigh=counted)
-    (whole, one), (divided, other) = (
-        train(tmp_path, 1, callbacks),
-        train(tmp_path, parts, callbacks),
-    )
+    (whole, one) = train(tmp_path, 1, callbacks)
+    (divided, other) = train(tmp_path, parts, callbacks)
     torch.testing.assert_close(
         dict(divided.state_dict()), dict(whole.state_dict()), atol=1e-6, rtol=1e-5
     )

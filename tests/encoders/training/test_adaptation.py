@@ -170,10 +170,7 @@ def test_parts_have_their_learning_rates() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (
-            {"freeze": ["encodr"]},
-            r"no part of the model for trainer.freeze 'encodr'. Did you mean 'encoder'",
-        ),
+        ({"freeze": ["encodr"]}, "the model for trainer.freeze 'encodr'. Did you mean 'encoder'"),
         ({"lora": {"heads": 2}}, r"for trainer.lora 'heads'. Did you mean 'head'"),
         ({"lora": {"*.bias": 2}}, r"trainer.lora names '\*.bias', which has no linear layer"),
         ({"freeze": ["*"]}, r"trainer.freeze is \['\*'\]: no parameter is left to train"),
@@ -204,10 +201,7 @@ def test_a_factor_of_an_unknown_part_and_a_model_without_layers_are_refused() ->
         ({"freeze": "encoder"}, r"freeze is 'encoder'; allowed: a list of parts, such as \[enco"),
         ({"lora": ["encoder"]}, r"lora is \['encoder'\]; allowed: a number for each part"),
         ({"lora": {"encoder": 0}}, r"trainer.lora.encoder is 0; allowed: whole numbers 1 and"),
-        (
-            {"learning_rate_factors": {"encoder": 0}},
-            r"trainer.learning_rate_factors.encoder is 0; allowed: above 0",
-        ),
+        ({"learning_rate_factors": {"encoder": 0}}, "trainer.learning_rate_factors.encoder is 0"),
         ({"attention": "fp8"}, r"trainer.attention is 'fp8'; allowed: 'float32', 'bf16'"),
         ({"device": "gpu"}, r"trainer.device is 'gpu'; allowed: 'auto', 'cuda'"),
         ({"readers": 0}, r"trainer.readers is 0; allowed: whole numbers 1 and above"),

@@ -18,10 +18,8 @@ def test_averages_equal_those_of_diffusers_to_the_bit(decay: float) -> None:
 
     model = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7))
     model[1].bias.requires_grad_(False)
-    ours, theirs = (
-        MovingAverage(model, decay),
-        EMAModel(model.parameters(), decay=decay, use_ema_warmup=False),
-    )
+    ours = MovingAverage(model, decay)
+    theirs = EMAModel(model.parameters(), decay=decay, use_ema_warmup=False)
     generator = torch.Generator().manual_seed(1)
     for _ in range(20):
         with torch.no_grad():

@@ -51,11 +51,9 @@ def test_all_parts_of_an_equal_model_are_loaded(checkpoint: Path) -> None:
 def test_the_encoder_alone_is_loaded(checkpoint: Path) -> None:
     model = Model(2, seed=1, extra=True)
     loaded = load_partial_weights(checkpoint, model, include=["encoder"])
-    assert (loaded.loaded, loaded.initialised, loaded.unused) == (
-        ("encoder",),
-        ("head", "another"),
-        ("head",),
-    )
+    assert loaded.loaded == ("encoder",)
+    assert loaded.initialised == ("head", "another")
+    assert loaded.unused == ("head",)
     assert {name.split(".")[0] for name in changed(Model(2, seed=1, extra=True), model)} == {
         "encoder"
     }
@@ -99,17 +97,11 @@ def test_a_mismatch_is_reported_with_the_parts_to_exclude(checkpoint: Path) -> N
 
 def test_unknown_parts_are_reported_with_the_nearest(checkpoint: Path) -> None:
     model = Model(2, seed=1)
-    with pytest.raises(
-        ValueError, match=r"no part of the model to include 'encodr'. Did you mean 'encoder'"
-    ):
+    with pytest.raises(ValueError, match="the model to include 'encodr'. Did you mean 'encoder'"):
         load_partial_weights(checkpoint, model, include=["encodr"])
-    with pytest.raises(
-        ValueError, match=r"no part of the model to exclude 'head.raed'. Did you mean 'head.read'"
-    ):
+    with pytest.raises(ValueError, match="model to exclude 'head.raed'. Did you mean 'head.read'"):
         load_partial_weights(checkpoint, model, exclude=["head.raed"])
-    with pytest.raises(
-        ValueError, match=r"exclude is 'mismatch'; allowed: a list of parts, or 'mismatched'"
-    ):
+    with pytest.raises(ValueError, match="exclude is 'mismatch'"):
         load_partial_weights(checkpoint, model, exclude="mismatch")
     with pytest.raises(ValueError, match="No part of .* is left to load"):
         load_partial_weights(checkpoint, model, include=["head"], exclude=["head"])

@@ -13,6 +13,8 @@ from stringline.encoders.vision.depth_inputs import DepthInput
 from stringline.encoders.vision.patches import ConvolutionalStem
 from stringline.encoders.vision.rgbd import RgbdTokens
 
+MakeTokens = Callable[..., RgbdTokens]
+Observation = dict[str, Tensor]
 CAMERAS = (
     Camera("overhead", 32, 48, depth="simulated"),
     Camera("wrist", 32, 32, depth="measured", depth_unit_m=0.0005),
@@ -28,7 +30,7 @@ def cameras() -> tuple[Camera, ...]:
 
 
 @pytest.fixture
-def observation() -> dict[str, Tensor]:
+def observation() -> Observation:
     """Two examples with holes in their depth; in the first one the first patch has no depth."""
     generator = torch.Generator().manual_seed(0)
     drawn: dict[str, Tensor] = {}
@@ -55,7 +57,7 @@ def observation() -> dict[str, Tensor]:
 
 
 @pytest.fixture
-def make_tokens() -> Callable[..., RgbdTokens]:
+def make_tokens() -> MakeTokens:
     """Makes the embedding in 32 channels of all cameras that fit, always with the same weights."""
 
     def make(

@@ -6,13 +6,12 @@ from functools import partial
 
 import pytest
 import torch
+from tests.encoders.conftest import Draw
 from torch import Tensor
 
 from stringline.encoders.positions.encoding import Places, PositionEncoding
 from stringline.encoders.positions.presets import RopeMixed
 from stringline.encoders.vision.attention import LinearAttention, PositionalAttention, attend
-
-Draw = Callable[..., Tensor]
 
 
 def _attention(
@@ -101,11 +100,9 @@ def test_normalised_queries_and_keys_are_rotated_afterwards(
     spatial_encoding: PositionEncoding,
     draw: Draw,
 ) -> None:
-    layer, x, context = (
-        _attention(spatial_encoding, values=values, qk_norm=qk_norm),
-        draw(2, 4, 32),
-        draw(2, 5, 32),
-    )
+    layer = _attention(spatial_encoding, values=values, qk_norm=qk_norm)
+    x = draw(2, 4, 32)
+    context = draw(2, 5, 32)
     for norm in (layer.q_norm, layer.k_norm):
         for parameter in norm.parameters():
             torch.nn.init.normal_(parameter)
@@ -132,10 +129,8 @@ def test_the_returned_weights_are_those_of_the_attention(
     spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
     attention = _attention(spatial_encoding, values=False)
-    x, places = (
-        draw(2, 5, attention.qkv.in_features),
-        spatial_encoding.prepare(draw(2, 5, spatial_encoding.axes)),
-    )
+    x = draw(2, 5, attention.qkv.in_features)
+    places = spatial_encoding.prepare(draw(2, 5, spatial_encoding.axes))
     weights = attention.weights(x, places)
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones_like(weights[..., 0]))
     dim = attention.qkv.in_features
@@ -151,11 +146,9 @@ def test_the_returned_weights_are_those_of_the_attention(
 def test_precomputed_keys_and_values_serve_many_queries(
     spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
-    layer, context, r_context = (
-        _attention(spatial_encoding, values=True),
-        draw(2, 5, 32),
-        draw(2, 5, 3),
-    )
+    layer = _attention(spatial_encoding, values=True)
+    context = draw(2, 5, 32)
+    r_context = draw(2, 5, 3)
     known = layer.precompute(context, spatial_encoding.prepare(r_context))
     for _ in range(2):
         x, places = draw(2, 3, 32), spatial_encoding.prepare(draw(2, 3, 3))
@@ -239,11 +232,9 @@ def test_under_autocast_a_shift_of_all_places_has_no_effect(
     values: bool, spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
     """Places differ by small differences of large numbers, which must not be rounded."""
-    layer, x, r = (
-        _attention(spatial_encoding, values=values).float(),
-        draw(2, 30, 32).float(),
-        draw(2, 30, 3).float(),
-    )
+    layer = _attention(spatial_encoding, values=values).float()
+    x = draw(2, 30, 32).float()
+    r = draw(2, 30, 3).float()
     encoding = spatial_encoding.float()
     with torch.autocast("cpu", torch.bfloat16):
         here, there = (layer(x, encoding.prepare(place)) for place in (r, r + 3.0))
@@ -261,11 +252,9 @@ def test_a_logit_factor_multiplies_the_logits(draw: Draw) -> None:
 def test_a_network_in_half_precision_runs(
     qk_norm: Callable[[int], torch.nn.Module] | None, spatial_encoding: PositionEncoding, draw: Draw
 ) -> None:
-    layer, x, r = (
-        _attention(spatial_encoding, values=True, qk_norm=qk_norm),
-        draw(2, 4, 32),
-        draw(2, 4, 3),
-    )
+    layer = _attention(spatial_encoding, values=True, qk_norm=qk_norm)
+    x = draw(2, 4, 32)
+    r = draw(2, 4, 3)
     exact = layer(x, spatial_encoding.prepare(r))
     rounded = layer.bfloat16()(x.bfloat16(), spatial_encoding.bfloat16().prepare(r.float()))
     assert rounded.dtype == torch.bfloat16

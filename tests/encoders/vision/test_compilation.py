@@ -1,17 +1,16 @@
 """Compiling and exporting: one graph, no complex numbers, the same outputs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.encoders.conftest import make
+from tests.encoders.conftest import Draw, make
 from torch import Tensor
 
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.vision.attention import LinearAttention
 from stringline.encoders.vision.vit import VisionTransformer
 
-Draw = Callable[..., Tensor]
 # One of each kind of rotation; every rotary encoding shares the code of these.
 EACH_WAY = [
     "mixed_per_head",

@@ -1,10 +1,10 @@
 """Encoded tokens do not change with a common shift or rotation of the world."""
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
+from tests.encoders.vision.conftest import MakeTokens, Observation
 from tests.encoders.vision.rgbd_network import RgbdVisionTransformer
 from torch import Tensor
 
@@ -25,9 +25,6 @@ from stringline.encoders.vision.depth_inputs import DepthChannel, DepthInput, Su
 from stringline.encoders.vision.patches import PatchProjection
 from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
-
-MakeTokens = Callable[..., RgbdTokens]
-Observation = dict[str, Tensor]
 
 
 def _shifted(observation: Observation, shift: Tensor) -> Observation:
@@ -123,10 +120,8 @@ def test_a_common_shift_of_images_and_points_has_no_effect(
 ) -> None:
     """Grippers join the tokens of the images; one gripper is without a place."""
     tokenise, blocks = make_tokens().double(), _blocks(spatial_encoding, registers=0)
-    grippers, features = (
-        torch.randn(2, 2, 3, dtype=torch.float64),
-        torch.randn(2, 2, 32, dtype=torch.float64),
-    )
+    grippers = torch.randn(2, 2, 3, dtype=torch.float64)
+    features = torch.randn(2, 2, 32, dtype=torch.float64)
     has_gripper = torch.tensor([[True, False], [True, True]])
 
     def encode(shift: Tensor) -> Tensor:
@@ -142,10 +137,8 @@ def test_a_common_shift_of_images_and_points_has_no_effect(
 
 def _turned(observation: Observation, angle: float) -> Observation:
     """Rotates the whole world about the y axis through the origin of `_canonical`."""
-    cos, sin = (
-        torch.tensor(angle, dtype=torch.float64).cos(),
-        torch.tensor(angle, dtype=torch.float64).sin(),
-    )
+    cos = torch.tensor(angle, dtype=torch.float64).cos()
+    sin = torch.tensor(angle, dtype=torch.float64).sin()
     turn = torch.eye(4, dtype=torch.float64)
     turn[0, 0], turn[0, 2], turn[2, 0], turn[2, 2] = cos, sin, -sin, cos
     to_origin = torch.eye(4, dtype=torch.float64)
@@ -170,11 +163,9 @@ def test_a_rotation_about_the_axis_has_no_effect_in_canonical_places(
     make_tokens: MakeTokens,
 ) -> None:
     """With missing positions and normals in the camera frame; metric places change."""
-    turned, blocks, depth = (
-        _turned(observation, 0.4),
-        _blocks(spatial_encoding),
-        SurfaceNormals(base_frame=False),
-    )
+    turned = _turned(observation, 0.4)
+    blocks = _blocks(spatial_encoding)
+    depth = SurfaceNormals(base_frame=False)
     assert _change(make_tokens(_canonical(kind), depth=depth), blocks, observation, turned) <= 1e-9
     metric = _change(make_tokens(MetricPlaces(), depth=depth), blocks, observation, turned)
     assert (metric > 1e-4) == (not isinstance(spatial_encoding, NoEncoding))

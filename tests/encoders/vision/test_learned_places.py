@@ -1,11 +1,10 @@
 """Places finer than patches: a learned mean of the places of cells."""
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
-from tests.encoders.conftest import rotary
+from tests.encoders.conftest import Draw, rotary
 from tests.encoders.vision.rgbd_network import RgbdVisionTransformer
 from torch import Tensor
 
@@ -16,7 +15,6 @@ from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFacto
 from stringline.encoders.vision.rgbd import LearnedPlaces, RgbdTokens
 from stringline.encoders.vision.vit import VisionTransformer
 
-Draw = Callable[..., Tensor]
 CAMERA = Camera("overhead", 32, 48, depth="simulated")
 STEM = partial(ConvolutionalStem, width=8)
 

@@ -1,18 +1,15 @@
 """Linear attention with places: RoFormer's form."""
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
+from tests.encoders.conftest import Draw
 
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.presets import CayleyString, RopeMixed
 from stringline.encoders.vision.attention import LinearAttention
 from stringline.encoders.vision.vit import VisionTransformer
-
-Draw = Callable[..., Tensor]
 
 
 @pytest.mark.parametrize("values", [True, False])

@@ -1,6 +1,5 @@
 """From the images of several cameras to tokens with places."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from tests.encoders.vision.conftest import MakeTokens, Observation
 from tests.encoders.vision.rgbd_network import RgbdVisionTransformer
 from torch import Tensor
 
@@ -30,8 +30,6 @@ from stringline.encoders.vision.patches import PatchProjection
 from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 
-MakeTokens = Callable[..., RgbdTokens]
-Observation = dict[str, Tensor]
 WITH_POSITION = 6 + 4
 CHOICES = Path(__file__).parents[3] / "configs" / "coordinates"
 

@@ -1,7 +1,7 @@
 """The world agrees with the contract and the kinematics, and is determined by its seed."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import numpy as np
@@ -21,13 +21,7 @@ from stringline.sim.tasks.task_registry import make_task
 
 TASK = "hand_over_banana"
 ALL_CAMERAS = tuple(mount.name for mount in ALOHA.cameras)
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(make_task(TASK), image_size=96)
-    yield world
-    world.close()
+WORLD = {"image_size": 96}
 
 
 def wave(step: int) -> NDArray[np.float64]:
@@ -176,13 +170,11 @@ def test_unstable_physics_fails_one_episode_only(
     info: dict[str, object] = {}
     for step in range(5):
         observation, reward, terminated, truncated, info = world.step(wave(step))
-        assert (reward, terminated, truncated, info["success"], info["unstable"]) == (
-            0.0,
-            False,
-            True,
-            False,
-            True,
-        )
+        assert reward == 0.0
+        assert terminated is False
+        assert truncated is True
+        assert info["success"] is False
+        assert info["unstable"] is True
         check_observation(observation, world.contract)
         assert world.observation_space.contains(observation)
     assert info["time"] == pytest.approx(0.1)
@@ -217,34 +209,23 @@ def test_an_unstable_episode_ends_a_rollout(world: TaskEnvironment) -> None:
 
 @pytest.mark.slow
 def test_unknown_arguments_are_refused(world: TaskEnvironment) -> None:
-    with pytest.raises(
-        ValueError, match="There is no task 'hand_over_bannana'. Did you mean 'hand_over_banana'"
-    ):
+    with pytest.raises(ValueError, match="'hand_over_bannana'. Did you mean 'hand_over_banana'"):
         make_task("hand_over_bannana")
     with pytest.raises(ValueError, match=r"frame_hz is 15.0; it must divide control_hz"):
         TaskEnvironment(make_task(TASK), frame_hz=15.0)
     with pytest.raises(ValueError, match="There is no camera 'overheat'. Did you mean 'overhead'"):
         TaskEnvironment(make_task(TASK), cameras=("overheat",))
-    with pytest.raises(
-        ValueError, match="There is no rendering mode 'prety'. Did you mean 'pretty'"
-    ):
+    with pytest.raises(ValueError, match="is no rendering mode 'prety'. Did you mean 'pretty'"):
         TaskEnvironment(make_task(TASK), rendering=cast("Rendering", "prety"))
-    with pytest.raises(
-        ValueError, match="The size of images is 2000x128; allowed: 1x1 to 1024x1024"
-    ):
+    with pytest.raises(ValueError, match="The size of images is 2000x128"):
         TaskEnvironment(make_task(TASK), image_size=(2000, 128))
-    with pytest.raises(
-        ValueError,
-        match=r"image_size is \[1, 2, 3\]; allowed: a whole number, or two for rows and columns",
-    ):
+    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]"):
         TaskEnvironment(make_task(TASK), image_size=[1, 2, 3])
     with pytest.raises(ValueError, match="time_limit_s is nan; allowed: above 0"):
         TaskEnvironment(make_task(TASK), time_limit_s=np.nan)
     with pytest.raises(ValueError, match="render_mode is 'human'; allowed: 'rgb_array' and None"):
         TaskEnvironment(make_task(TASK), render_mode="human")
-    with pytest.raises(
-        ValueError, match="There is no task option 'table_hight'. Did you mean 'table_height'"
-    ):
+    with pytest.raises(ValueError, match="task option 'table_hight'. Did you mean 'table_height'"):
         world.reset(seed=0, options={"table_hight": 0.02})
     with pytest.raises(ValueError, match=r"table_height is 0.5; allowed"):
         world.reset(seed=0, options={"table_height": 0.5})

@@ -53,9 +53,7 @@ def test_all_tasks_are_registered() -> None:
     assert {environment_id(name) for name in TASKS} <= set(gymnasium.registry)
     assert environment_id("hand_over_banana") == TASK
     assert environment_id("fmb_1") == "stringline/Fmb1-v0"
-    with pytest.raises(
-        ValueError, match="There is no task 'hand_over_bannana'. Did you mean 'hand_over_banana'"
-    ):
+    with pytest.raises(ValueError, match="'hand_over_bannana'. Did you mean 'hand_over_banana'"):
         environment_id("hand_over_bannana")
     with pytest.raises(
         gymnasium.error.NameNotFound, match="HandOverBannana.*Did you mean: `HandOverBanana`"
@@ -108,9 +106,7 @@ def test_reset_takes_options_and_unknown_options_and_actions_are_refused() -> No
     env.reset(seed=0, options={"table_height": 0.02})
     assert isinstance(env.unwrapped, TaskEnvironment)
     assert env.unwrapped.task.table_height == 0.02
-    with pytest.raises(
-        ValueError, match="There is no task option 'table_hight'. Did you mean 'table_height'"
-    ):
+    with pytest.raises(ValueError, match="task option 'table_hight'. Did you mean 'table_height'"):
         env.reset(seed=0, options={"table_hight": 0.02})
     assert env.render() is None
     with pytest.raises(ValueError, match="An action has 14 dimensions"):

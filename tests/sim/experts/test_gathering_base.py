@@ -1,7 +1,5 @@
 """FruitBowl and StorageBin: experts put all objects away; success needs all, released, at rest."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from tests.sim.episodes import assert_smooth, stay
@@ -16,19 +14,14 @@ from stringline.sim.experts.expert_registry import Expert, make_expert
 from stringline.sim.tasks.gathering_tasks import APART_M, GatheringTask, distance
 from stringline.sim.tasks.task_registry import make_task
 
+WORLD = {"cameras": (), "time_limit_s": 45.0}
+
 
 @pytest.fixture(scope="module", params=["fruit_bowl", "storage_bin"])
 def task(request: pytest.FixtureRequest) -> GatheringTask:
     built = make_task(request.param)
     assert isinstance(built, GatheringTask)
     return built
-
-
-@pytest.fixture(scope="module")
-def world(task: GatheringTask) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, cameras=(), time_limit_s=45.0)
-    yield world
-    world.close()
 
 
 @pytest.mark.slow
@@ -38,12 +31,10 @@ def test_the_expert_gathers_all_objects_smoothly_and_retakes_a_moved_one(
     expert = make_expert(task.name)
     world.begin(0)
     expert.reset(world, np.random.default_rng(0))
-    results, targets, moved, working = (
-        list[StepResult](),
-        list[Vector](),
-        False,
-        set[frozenset[str]](),
-    )
+    results = list[StepResult]()
+    targets = list[Vector]()
+    moved = False
+    working = set[frozenset[str]]()
     while not results or not (results[-1].success or results[-1].expired):
         targets.append(expert.act(world))
         results.append(world.advance(targets[-1]))
@@ -86,9 +77,7 @@ def test_the_expert_names_objects_out_of_reach(world: TaskEnvironment, task: Gat
 @pytest.mark.slow
 def test_the_expert_refuses_other_tasks() -> None:
     world = TaskEnvironment(make_task("hand_over_banana"), cameras=())
-    with pytest.raises(
-        ValueError, match="This expert does 'fruit_bowl'; the environment runs 'hand_over_banana'"
-    ):
+    with pytest.raises(ValueError, match="This expert does 'fruit_bowl'"):
         make_expert("fruit_bowl").reset(world, np.random.default_rng(0))
     world.close()
 

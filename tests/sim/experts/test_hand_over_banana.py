@@ -1,6 +1,6 @@
 """The expert hands the banana over; success needs the hand-over and a released banana."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,18 +16,8 @@ from stringline.sim.tasks.hand_over_tasks import HandOverBanana
 
 X, Z = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)
 LYING = rotation_about(Z, np.radians(-90.0))
-
-
-@pytest.fixture(scope="module")
-def task() -> HandOverBanana:
-    return HandOverBanana()
-
-
-@pytest.fixture(scope="module")
-def world(task: HandOverBanana) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, cameras=())
-    yield world
-    world.close()
+TASK = HandOverBanana.name
+WORLD = {"cameras": ()}
 
 
 def hand_over(
@@ -164,10 +154,8 @@ def test_starts_fill_their_ranges(world: TaskEnvironment, task: HandOverBanana) 
             (*banana[:2, 3], np.degrees(np.arctan2(banana[1, 0], banana[0, 0])), *bowl[:2, 3])
         )
     low, high = np.min(places, axis=0), np.max(places, axis=0)
-    lowest, highest = (
-        np.array([0.12, -0.1, -108, -0.18, -0.1]),
-        np.array([0.18, 0.1, -72, -0.12, 0.1]),
-    )
+    lowest = np.array([0.12, -0.1, -108, -0.18, -0.1])
+    highest = np.array([0.18, 0.1, -72, -0.12, 0.1])
     assert (low >= lowest - 1e-6).all()
     assert (high <= highest + 1e-6).all()
     assert (high - low > 0.8 * (highest - lowest)).all()

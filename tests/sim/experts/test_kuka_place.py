@@ -1,7 +1,5 @@
 """The KUKA puts objects into the tray; success needs a released object at rest in the tray."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from tests.sim.episodes import place_at, stay
@@ -16,18 +14,8 @@ from stringline.sim.tasks.success import in_frame
 
 X, Y, Z = np.eye(3)
 FLOOR = 0.006
-
-
-@pytest.fixture(scope="module")
-def task() -> KukaPlace:
-    return KukaPlace()
-
-
-@pytest.fixture(scope="module")
-def world(task: KukaPlace) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, cameras=(), time_limit_s=30.0)
-    yield world
-    world.close()
+TASK = KukaPlace.name
+WORLD = {"cameras": (), "time_limit_s": 30.0}
 
 
 FIRST: dict[str, int] = {}  # First seeds with an object of a name, found so far.

@@ -1,6 +1,5 @@
 """Looks change images only; the seed draws them; held-out ones are never drawn in collection."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,7 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 TASK, SEED = "hand_over_banana", 3
 COLOURS = 10_000
 DRAWN_LOOKS = ("randomised", "held_out")
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[TaskEnvironment]:
-    with closing(TaskEnvironment(make_task(TASK), image_size=64, segmentation=True)) as world:
-        yield world
+WORLD = {"image_size": 64, "segmentation": True}
 
 
 def look(world: TaskEnvironment, looks: object, seed: int = SEED) -> dict[str, Array]:

@@ -85,24 +85,18 @@ def same_place(
 
 def test_alohas_meshes_have_the_poses_of_the_published_model(folder: Path) -> None:
     """One transform between the frames serves both arms; its left finger is our right one."""
-    ours, theirs = (
-        compiled(with_meshes(ALOHA_CELL)),
-        mujoco.MjModel.from_xml_path(str(folder / "aloha" / "aloha.xml")),
-    )
-    ours_data, theirs_data, rng = (
-        mujoco.MjData(ours),
-        mujoco.MjData(theirs),
-        np.random.default_rng(1),
-    )
+    ours = compiled(with_meshes(ALOHA_CELL))
+    theirs = mujoco.MjModel.from_xml_path(str(folder / "aloha" / "aloha.xml"))
+    ours_data = mujoco.MjData(ours)
+    theirs_data = mujoco.MjData(theirs)
+    rng = np.random.default_rng(1)
     other = {"left_finger": "right_finger", "right_finger": "left_finger"}
     for _ in range(POSES):
         for name in (theirs.joint(number).name for number in range(theirs.njnt)):
             arm, joint = name.split("/")
             q = rng.uniform(*theirs.joint(name).range)
-            (
-                theirs_data.joint(name).qpos,
-                ours_data.joint(f"{arm}/{other.get(joint, joint)}").qpos,
-            ) = q, q
+            theirs_data.joint(name).qpos = q
+            ours_data.joint(f"{arm}/{other.get(joint, joint)}").qpos = q
         mujoco.mj_kinematics(ours, ours_data)
         mujoco.mj_kinematics(theirs, theirs_data)
         here, there = drawn_meshes(ours, ours_data), drawn_meshes(theirs, theirs_data)
@@ -117,15 +111,11 @@ def test_alohas_meshes_have_the_poses_of_the_published_model(folder: Path) -> No
 @pytest.mark.slow
 def test_two_kuka_arms_have_the_meshes_of_one(folder: Path) -> None:
     cell = KUKA_BIMANUAL_CELL
-    ours, theirs = (
-        compiled(with_meshes(cell)),
-        mujoco.MjModel.from_xml_path(str(folder / "kuka_iiwa_14" / "iiwa14.xml")),
-    )
-    ours_data, theirs_data, rng = (
-        mujoco.MjData(ours),
-        mujoco.MjData(theirs),
-        np.random.default_rng(2),
-    )
+    ours = compiled(with_meshes(cell))
+    theirs = mujoco.MjModel.from_xml_path(str(folder / "kuka_iiwa_14" / "iiwa14.xml"))
+    ours_data = mujoco.MjData(ours)
+    theirs_data = mujoco.MjData(theirs)
+    rng = np.random.default_rng(2)
     for _ in range(POSES):
         for number in range(1, 8):
             theirs_data.joint(f"joint{number}").qpos = q = rng.uniform(-1.5, 1.5)

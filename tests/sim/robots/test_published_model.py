@@ -46,19 +46,13 @@ def changed(old: str, new: str) -> Callable[[Path], None]:
                 r"of github.com/"
             ),
         ),
-        (
-            missing_mesh,
-            r"aloha.xml needs the mesh .*/aloha/assets/wrist.stl, which does not exist.",
-        ),
+        (missing_mesh, "aloha.xml needs the mesh .*/aloha/assets/wrist.stl, which does not exist."),
         (broken, r"aloha.xml cannot be read as a MuJoCo model: .*"),
         (
             changed("left/wrist_link", "left/waist_link"),
             r"There is no body in .*aloha.xml 'left/wrist_link'. Did you mean 'left/wa",
         ),
-        (
-            changed('"left/elbow"', '"left/elbows"'),
-            r"There is no joint in .*aloha.xml 'left/elbow'. Did you mean 'left/elbows'",
-        ),
+        (changed('"left/elbow"', '"left/elbows"'), "'left/elbow'. Did you mean 'left/elbows'"),
         (
             changed('pos="0.2 0 0"', 'pos="0.203 0 0"'),
             r"aloha.xml describes other arms than ours: the pose of its body "
@@ -84,13 +78,8 @@ def test_unusable_files_are_refused_with_their_names(
 
 def test_unknown_robot_models_are_refused() -> None:
     robot = ALOHA_CELL.robot()
-    with pytest.raises(
-        ValueError, match=r"There is no robot.model 'menagery'. Did you mean 'menagerie'"
-    ):
+    with pytest.raises(ValueError, match="is no robot.model 'menagery'. Did you mean 'menagerie'"):
         set_robot_model(robot, cast("RobotModel", "menagery"))
     robot.embodiment = replace(robot.embodiment, name="bench_arm")
-    with pytest.raises(
-        ValueError,
-        match=r"no meshes for the embodiment 'bench_arm'; allowed: aloha, iiwa14, iiwa14_bimanual",
-    ):
+    with pytest.raises(ValueError, match="no meshes for the embodiment 'bench_arm'"):
         set_robot_model(robot, "menagerie")

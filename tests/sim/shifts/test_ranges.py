@@ -1,7 +1,5 @@
 """Options that each episode draws: values of ranges and lists, and their errors."""
 
-from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -9,16 +7,10 @@ import pytest
 
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.shifts.shift_catalogue import NAMES
-from stringline.sim.tasks.task_registry import make_task
 from stringline.sim.worlds.task_settings import TaskSettings
 
 TASK = "hand_over_banana"
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[TaskEnvironment]:
-    with closing(TaskEnvironment(make_task(TASK), cameras=())) as world:
-        yield world
+WORLD = {"cameras": ()}
 
 
 def drawn(world: TaskEnvironment, seed: int, options: dict[str, Any]) -> dict[str, Any]:
@@ -64,10 +56,7 @@ def test_a_drawn_strength_acts_as_a_fixed_one(world: TaskEnvironment) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"dim_light": [1.0, 0.0]},
-            r"dim_light is \[1\.0, 0\.0\]; the ends of a range ascend: \[0\.0, 1\.0\]\.",
-        ),
+        ({"dim_light": [1.0, 0.0]}, r"dim_light is \[1\.0, 0\.0\]; the ends of a range ascend"),
         ({"dim_light": [0.0, 1.5]}, r"dim_light is 1\.5; allowed: 0 to 1"),
         ({"dim_light": [0, 0.5, 1]}, r"dim_light is .*; allowed: a value, a range \[LOW, HIGH\]"),
         ({"dim_light": {"one_of": []}}, r"dim_light is .*; allowed: \{one_of: \[A, B, \.\.\.\]\}"),

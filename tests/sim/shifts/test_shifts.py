@@ -22,13 +22,7 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 TASK, SEED = "hand_over_banana", 3
 STILL = ("overhead", "table")
 IMAGES_ONLY = tuple(name for name in NAMES if name != "distractors")
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(make_task(TASK), image_size=48, segmentation=True)
-    yield world
-    world.close()
+WORLD = {"image_size": 48, "segmentation": True}
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Bowl, glass and plate on the rack are success; dishes elsewhere are not."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from tests.sim.episodes import follow, place_at, stay
@@ -14,19 +12,13 @@ from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack
 
 X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 FLIPPED = rotation_about(X, np.pi)
+WORLD = {"cameras": (), "time_limit_s": 25.0}
 
 
 @pytest.fixture(scope="module", params=[BowlOnRack, GlassOnRack], ids=lambda task: task.name)
 def task(request: pytest.FixtureRequest) -> DishTask:
     built: DishTask = request.param()
     return built
-
-
-@pytest.fixture(scope="module")
-def world(task: DishTask) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, cameras=(), time_limit_s=25.0)
-    yield world
-    world.close()
 
 
 def put(world: TaskEnvironment, task: DishTask, T_rack_dish: Matrix) -> None:

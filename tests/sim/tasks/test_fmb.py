@@ -1,7 +1,5 @@
 """Only a block in its recess is success: lying in fmb_1, standing in fmb_2."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from tests.sim.episodes import assert_smooth, follow, place_at, stay
@@ -16,19 +14,13 @@ from stringline.sim.tasks.placement import box_gap
 from stringline.sim.tasks.recess_tasks import RECESS, Fmb1, Fmb2, RecessTask
 
 X, Y, Z = np.eye(3)
+WORLD = {"cameras": (), "time_limit_s": 30.0}
 
 
 @pytest.fixture(scope="module", params=[Fmb1, Fmb2], ids=lambda task: task.name)
 def task(request: pytest.FixtureRequest) -> RecessTask:
     built: RecessTask = request.param()
     return built
-
-
-@pytest.fixture(scope="module")
-def world(task: RecessTask) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, cameras=(), time_limit_s=30.0)
-    yield world
-    world.close()
 
 
 def put(world: TaskEnvironment, task: RecessTask, T_board_peg: Matrix) -> None:

@@ -1,7 +1,5 @@
 """Fruits that lean out, lie on top or under the overhanging wall, or are held, do not count."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from tests.sim.episodes import stay
@@ -14,17 +12,8 @@ from stringline.sim.experts.gathering_experts import closed_on
 from stringline.sim.props.containers import Bowl
 from stringline.sim.tasks.gathering_tasks import FruitBowl
 
-
-@pytest.fixture(scope="module")
-def task() -> FruitBowl:
-    return FruitBowl()
-
-
-@pytest.fixture(scope="module")
-def world(task: FruitBowl) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, cameras=())
-    yield world
-    world.close()
+TASK = FruitBowl.name
+WORLD = {"cameras": ()}
 
 
 def test_a_banana_that_leans_over_the_rim_is_refused(

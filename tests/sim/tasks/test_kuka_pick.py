@@ -1,7 +1,5 @@
 """Objects of all forms can be held at their grasps; success needs an object held up."""
 
-from collections.abc import Iterator
-
 import mujoco
 import numpy as np
 import pytest
@@ -20,17 +18,8 @@ from stringline.sim.props.objects import FORMS
 from stringline.sim.tasks.kuka_tasks import KukaBimanualPick, KukaPick
 from stringline.sim.tasks.placement import AWAY_M
 
-
-@pytest.fixture(scope="module")
-def task() -> KukaPick:
-    return KukaPick()
-
-
-@pytest.fixture(scope="module")
-def world(task: KukaPick) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, image_size=16, time_limit_s=20.0)
-    yield world
-    world.close()
+TASK = KukaPick.name
+WORLD = {"image_size": 16, "time_limit_s": 20.0}
 
 
 def lift(world: TaskEnvironment, task: KukaPick, seed: int, height: float) -> Vector:

@@ -1,6 +1,5 @@
 """Success needs a mug that stands on the plate; the expert uses one arm or both."""
 
-from collections.abc import Iterator
 from itertools import product
 
 import mujoco
@@ -22,18 +21,8 @@ from stringline.sim.tasks.mug_task import BACK_X, BACK_Y, FRONT_X, FRONT_Y, MugO
 
 X, Y, Z = np.eye(3)
 FLOOR = 0.006
-
-
-@pytest.fixture(scope="module")
-def task() -> MugOnPlate:
-    return MugOnPlate()
-
-
-@pytest.fixture(scope="module")
-def world(task: MugOnPlate) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, cameras=(), time_limit_s=40.0)
-    yield world
-    world.close()
+TASK = MugOnPlate.name
+WORLD = {"cameras": (), "time_limit_s": 40.0}
 
 
 def put(world: TaskEnvironment, task: MugOnPlate, T_plate_mug: Matrix) -> StepResult:

@@ -1,7 +1,5 @@
 """Success needs the plate on edge between the rack's tines."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from tests.sim.episodes import place_at, stay
@@ -14,18 +12,8 @@ from stringline.sim.tasks.dish_tasks import PlateOnRack
 
 X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 ON_EDGE = rotation_about(X, -np.pi / 2)  # Its face looks along the rack's y axis.
-
-
-@pytest.fixture(scope="module")
-def task() -> PlateOnRack:
-    return PlateOnRack()
-
-
-@pytest.fixture(scope="module")
-def world(task: PlateOnRack) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, cameras=(), time_limit_s=30.0)
-    yield world
-    world.close()
+TASK = PlateOnRack.name
+WORLD = {"cameras": (), "time_limit_s": 30.0}
 
 
 def in_slot(task: PlateOnRack, slot: int) -> Matrix:

@@ -1,7 +1,5 @@
 """Boxes that lean on the rim, stand out, lie on the wall or are held do not count."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from tests.sim.episodes import stay
@@ -13,17 +11,8 @@ from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.gathering_experts import closed_on
 from stringline.sim.tasks.gathering_tasks import StorageBin
 
-
-@pytest.fixture(scope="module")
-def task() -> StorageBin:
-    return StorageBin()
-
-
-@pytest.fixture(scope="module")
-def world(task: StorageBin) -> Iterator[TaskEnvironment]:
-    world = TaskEnvironment(task, cameras=())
-    yield world
-    world.close()
+TASK = StorageBin.name
+WORLD = {"cameras": ()}
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,7 @@ def test_a_missing_gamepad(tmp_path: Path) -> None:
         Gamepad(tmp_path / "js0")
     with pytest.raises(ValueError, match="dead_zone is 1.0; allowed: 0 to below 1"):
         GamepadLayout(dead_zone=1.0)
-    with pytest.raises(
-        ValueError, match="gamepad.layout.take is -1; allowed: whole numbers 0 and above"
-    ):
+    with pytest.raises(ValueError, match="gamepad.layout.take is -1"):
         GamepadLayout(take=-1)
 
 

@@ -72,10 +72,8 @@ def test_a_kept_take_is_a_reproducible_episode(session: TeleopSession) -> None:
     assert session.recorder.store.verify(name) == []
     attributes, arrays = episode.attributes, episode.arrays
     assert (attributes.task, attributes.seed, attributes.success) == ("hand_over_banana", 3, False)
-    assert (attributes.source, attributes.instruction) == (
-        "teleoperation",
-        session.world.task.instruction,
-    )
+    assert attributes.source == "teleoperation"
+    assert attributes.instruction == session.world.task.instruction
     assert recorded_world(episode) == RECIPE
     np.testing.assert_allclose(arrays["time"], np.arange(30) / 50)
     assert len(arrays["rgb/overhead"]) == 8  # 30 steps with an image at every fourth.
@@ -112,10 +110,7 @@ def test_the_command_that_replays(
     recipe = episode.attributes.extra["recipe"]
     for extra, complaint in (
         ({}, r"\(source 'teleoperation'\) does not describe its simulated world"),
-        (
-            {"recipe": {**recipe, "gravity": 1}},
-            r"has settings that this version does not know: gravity",
-        ),
+        ({"recipe": {**recipe, "gravity": 1}}, "has settings that this version does not know"),
     ):
         other = store.write(episode.arrays, replace(episode.attributes, extra=extra))
         with pytest.raises(ValueError, match=complaint):
@@ -169,10 +164,7 @@ def test_buttons_at_the_wrong_time_are_refused_and_change_nothing(
     session: TeleopSession,
 ) -> None:
     for press in (session.keep, session.discard):
-        with pytest.raises(
-            ValueError,
-            match=r"There is no take to (keep|discard): nothing (has been|is being) recorded",
-        ):
+        with pytest.raises(ValueError, match="There is no take to (keep|discard)"):
             press()
     with pytest.raises(ValueError, match="The seed is -1; allowed: whole numbers 0 and above"):
         session.reset(-1)
@@ -233,11 +225,9 @@ def test_a_full_disk_costs_the_take_and_not_the_work(
         patch.setattr(EpisodeWriter, "commit", full)
         with pytest.raises(OSError, match="No space left"):
             session.keep()
-    assert (session.phase, session.recorder.open, len(session.recorder.store)) == (
-        Phase.FREE,
-        False,
-        0,
-    )
+    assert session.phase == Phase.FREE
+    assert session.recorder.open is False
+    assert len(session.recorder.store) == 0
     assert session.recorder.store.leftovers() == []
 
 

@@ -211,10 +211,7 @@ def test_missing_parts_of_aloha_sim_are_named(
         open_world(f"{ALOHA_SIM}turn_awry")
     with pytest.raises(ValueError, match="control_hz is 25.0; .* has 50.0 actions per second"):
         open_world(TASK, control_hz=25.0)
-    with pytest.raises(
-        ValueError,
-        match=r"image_size is \[1, 2, 3\]; allowed: a whole number, or two for rows and columns",
-    ):
+    with pytest.raises(ValueError, match=r"image_size is \[1, 2, 3\]"):
         ThirdPartyEnvironment(world.adapter, image_size=[1, 2, 3])
     with pytest.raises(
         ValueError,
@@ -225,10 +222,7 @@ def test_missing_parts_of_aloha_sim_are_named(
     from aloha_sim import task_suite  # type: ignore[import-not-found]
 
     monkeypatch.delattr(task_suite, "create_task_env")
-    with pytest.raises(
-        ValueError,
-        match="aloha_sim.task_suite has no 'create_task_env'; Stringline needs 1.0.0",
-    ):
+    with pytest.raises(ValueError, match="aloha_sim.task_suite has no 'create_task_env'"):
         open_world(TASK)
     info = tmp_path / "aloha_sim-2.0.0.dist-info"
     info.mkdir()

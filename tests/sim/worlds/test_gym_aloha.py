@@ -87,11 +87,9 @@ def test_observations_fit_the_contract(world: ThirdPartyEnvironment) -> None:
     assert isinstance(world, World)
     world.begin(3)
     check_observation(world.observe(), world.contract)
-    assert (world.task.name, world.contract.embodiment, world.contract.control_hz) == (
-        CUBE,
-        "gym_aloha",
-        50.0,
-    )
+    assert world.task.name == CUBE
+    assert world.contract.embodiment == "gym_aloha"
+    assert world.contract.control_hz == 50.0
     assert EMBODIMENTS["gym_aloha"] is GYM_ALOHA
     assert instruction_of(CUBE, {}) == world.task.instruction
     assert [camera.name for camera in world.contract.cameras] == list(VIEWS)
