@@ -32,6 +32,7 @@ TASKS = {
     "cache": "stringline.datasets.verbs.store_commands:cache_store",
     "clouds": "stringline.datasets.verbs.keyposes_command:make_clouds",
     "keyposes": "stringline.datasets.verbs.keyposes_command:count_store",
+    "embodiment": "stringline.datasets.verbs.embodiment_command:describe_embodiment",
     "depth": "stringline.datasets.verbs.store_commands:estimate_depth_of_store",
     "images": "stringline.datasets.verbs.transfer_commands:convert_images",
     "annotations": "stringline.datasets.verbs.transfer_commands:write_annotations",

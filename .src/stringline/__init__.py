@@ -25,6 +25,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
             "Vector",
             "FingerTravel",
         ),
+        "datasets.embodiments.embodiment_source": ("load_embodiment",),
         "datasets.embodiments.iiwa14": ("IIWA14", "IIWA14_BIMANUAL"),
         "datasets.embodiments.inverse_kinematics": ("InverseKinematics",),
         "datasets.embodiments.mjcf_parts": (

@@ -16,6 +16,7 @@ from stringline.datasets.embodiments.embodiment import FingerTravel as FingerTra
 from stringline.datasets.embodiments.embodiment import JointSpec as JointSpec
 from stringline.datasets.embodiments.embodiment import Link as Link
 from stringline.datasets.embodiments.embodiment import Vector as Vector
+from stringline.datasets.embodiments.embodiment_source import load_embodiment as load_embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14 as IIWA14
 from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL as IIWA14_BIMANUAL
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics as InverseKinematics

@@ -35,7 +35,7 @@ imports neither torch nor MuJoCo.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -129,6 +129,8 @@ class Contract:
         joints: Names of the entries of `joints/*`; empty for data without joint state.
         arms: Names of the arms that have a `T_base_gripper/<arm>`.
         action: One entry per dimension of `action`.
+        kinematics: Joints and links of a robot that is not built in, as plain lists, strings and
+            numbers (`datasets/embodiments/embodiment_record.py`); None: those of the name, if any.
     """
 
     embodiment: str
@@ -138,6 +140,7 @@ class Contract:
     joints: tuple[str, ...]
     arms: tuple[str, ...]
     action: tuple[ActionDimension, ...]
+    kinematics: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         _CONTROL_HZ.check(control_hz=self.control_hz)
@@ -190,7 +193,8 @@ class Contract:
         plain["cameras"] = [
             dict(camera, distortion=list(camera["distortion"])) for camera in plain["cameras"]
         ]
-        return plain | {key: list(plain[key]) for key in ("joints", "arms", "action")}
+        plain |= {key: list(plain[key]) for key in ("joints", "arms", "action")}
+        return {key: value for key, value in plain.items() if key != "kinematics" or value}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
@@ -207,6 +211,8 @@ class Contract:
             action = tuple(ActionDimension(**dimension) for dimension in plain["action"])
             rest = {key: value for key, value in plain.items() if key not in ("cameras", "action")}
             rest |= {key: tuple(rest[key]) for key in ("joints", "arms")}
+            if not isinstance(rest.get("kinematics"), Mapping | None):
+                raise TypeError("kinematics must be a mapping")
             return cls(cameras=cameras, action=action, **rest)
         except (KeyError, TypeError) as error:
             raise ValueError(f"The contract is invalid: {error}.") from error
@@ -217,11 +223,16 @@ class Contract:
         Additional cameras are allowed; everything else must agree. Each reason is one sentence.
         """
         found = []
-        for field in ("embodiment", "base_frame", "control_hz", "joints", "arms", "action"):
-            required = getattr(self, field)
-            got = getattr(offered, field)
+        for name in ("embodiment", "base_frame", "control_hz", "joints", "arms", "action"):
+            required = getattr(self, name)
+            got = getattr(offered, name)
             if required != got:
-                found.append(f"{field}: {_brief(required)} is required, {_brief(got)} is offered.")
+                found.append(f"{name}: {_brief(required)} is required, {_brief(got)} is offered.")
+        if self.kinematics != offered.kinematics:
+            found.append(
+                f"kinematics: those of {self.embodiment!r} are required, others are offered. "
+                "Import the recordings with the same file of the embodiment."
+            )
         available = {camera.name: camera for camera in offered.cameras}
         for camera in self.cameras:
             if camera.name not in available:

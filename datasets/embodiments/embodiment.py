@@ -243,8 +243,7 @@ class Embodiment:
     def forward_kinematics(self, q: Vector) -> dict[str, Matrix]:
         """Returns `T_base_gripper` (..., 4, 4) of each arm at joint positions `q` (..., J)."""
         return {
-            chain.arm: self._link_poses(chain, q)[-1] @ chain.T_last_gripper
-            for chain in self.chains
+            chain.arm: self.link_poses(chain, q)[-1] @ chain.T_last_gripper for chain in self.chains
         }
 
     def camera_poses(self, q: Vector) -> dict[str, Matrix]:
@@ -270,7 +269,7 @@ class Embodiment:
         ends, per_opening, links = self._mounted
         axes = []
         for chain in self.chains:
-            T_base_link = np.stack(self._link_poses(chain, q), axis=-3)[..., links, :, :]
+            T_base_link = np.stack(self.link_poses(chain, q), axis=-3)[..., links, :, :]
             opening = (
                 q[..., self.grippers[chain.arm], None, None, None]
                 if chain.arm in self.grippers
@@ -309,7 +308,7 @@ class Embodiment:
             self.name, self.base_frame, control_hz, tuple(cameras), names, self.arms, action
         )
 
-    def _link_poses(self, chain: Chain, q: Vector) -> list[Matrix]:
+    def link_poses(self, chain: Chain, q: Vector) -> list[Matrix]:
         """Returns the poses (..., 4, 4) of the root and of every link in the base frame."""
         q = np.asarray(q, dtype=np.float64)
         if q.shape[-1] != len(self.joints):

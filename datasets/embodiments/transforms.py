@@ -77,6 +77,26 @@ def quaternion(rotation: Matrix) -> Matrix:
     return np.asarray(-found if found[0] < 0 else found)
 
 
+def rotation_of(quat: ArrayLike) -> Matrix:
+    """Returns the rotation matrix (3, 3) of a unit quaternion (4,), wxyz."""
+    w, x, y, z = np.asarray(quat, dtype=np.float64)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def rotation_of_angles(rpy: ArrayLike) -> Matrix:
+    """Returns Rz(yaw) Ry(pitch) Rx(roll) (3, 3) of angles (3,) in rad, as in URDF."""
+    roll, pitch, yaw = (
+        rotation_about(axis, angle) for axis, angle in zip(np.eye(3), np.asarray(rpy), strict=True)
+    )
+    return np.asarray(yaw @ pitch @ roll)
+
+
 def angle_between(first: Matrix, second: Matrix) -> float:
     """Returns the angle between two rotations (3, 3), rad."""
     cosine = (np.trace(first.T @ second) - 1) / 2

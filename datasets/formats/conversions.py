@@ -288,9 +288,15 @@ def pose_dimensions(
 
 @dataclass(frozen=True)
 class NumberVector:
-    """A foreign state or action of D numbers, with conversions from and to the contract's units."""
+    """A foreign state or action of D numbers, with conversions from and to the contract's units.
+
+    Attributes:
+        columns: Places of the D numbers in a longer or differently ordered foreign vector, for
+            imports; None: the vector has these numbers in this order.
+    """
 
     dimensions: tuple[Dimension, ...]
+    columns: tuple[int, ...] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -302,6 +308,7 @@ class NumberVector:
 
         Impossible values raise `ForeignDataError` with the name `key`.
         """
+        foreign = self._mine(foreign)
         values = np.empty(foreign.shape, np.float32)
         for column, dimension in enumerate(self.dimensions):
             with np.errstate(invalid="ignore"):
@@ -314,6 +321,8 @@ class NumberVector:
 
     def imported_rates(self, foreign: Array, rates: Array) -> Array:
         """Converts speeds (T, D) at foreign values (T, D) to the units of the contract, float32."""
+        foreign = self._mine(foreign)
+        rates = self._mine(rates)
         return _stacked(
             dimension.imported_rates(foreign[:, place], rates[:, place])
             for place, dimension in enumerate(self.dimensions)
@@ -331,6 +340,10 @@ class NumberVector:
             dimension.exported_rates(values[:, place], rates[:, place])
             for place, dimension in enumerate(self.dimensions)
         )
+
+    def _mine(self, foreign: Array) -> Array:
+        """Returns the D numbers (T, D) of foreign ones."""
+        return foreign if self.columns is None else foreign[:, list(self.columns)]
 
     def described(self) -> tuple[ActionDimension, ...]:
         """Returns the dimensions of the contract."""

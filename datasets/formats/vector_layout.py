@@ -1,7 +1,7 @@
 """Layouts of foreign state and action vectors: names, arms, units, gripper conventions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -10,9 +10,12 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
-from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.embodiment import Embodiment, JointSpec
+from stringline.datasets.embodiments.embodiment_record import record_of
+from stringline.datasets.embodiments.embodiment_source import is_source, load_embodiment
 from stringline.datasets.formats.conversions import (
     Dimension,
+    GripperConvention,
     NumberVector,
     dimension_of,
     gripper_convention,
@@ -20,19 +23,31 @@ from stringline.datasets.formats.conversions import (
     scale_of,
 )
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.formats.joint_names import (
+    JointOption,
+    check_limits,
+    match_joints,
+    with_grippers_of_data,
+)
 
 AngleUnit = Literal["rad", "deg"]
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """The meaning of foreign states and actions; `kinematics` is the embodiment if it is known."""
+    """The meaning of foreign states and actions.
+
+    Attributes:
+        kinematics: The embodiment, if it is known.
+        checked: Whether positions must be within the limits of its joints.
+    """
 
     state: NumberVector
     action: NumberVector
     embodiment: str
     base_frame: str
     kinematics: Embodiment | None = None
+    checked: bool = False
 
     def contract(
         self, cameras: Sequence[Camera], control_hz: float, arms: Sequence[str] = ()
@@ -44,8 +59,17 @@ class Meaning:
         posed = self.kinematics.arms if self.kinematics else tuple(arms)
         joints = self.state.names
         action = self.action.described()
+        robot = self.kinematics
+        known = robot is None or EMBODIMENTS.get(self.embodiment) is robot
         return Contract(
-            self.embodiment, self.base_frame, control_hz, tuple(cameras), joints, posed, action
+            self.embodiment,
+            self.base_frame,
+            control_hz,
+            tuple(cameras),
+            joints,
+            posed,
+            action,
+            None if known or robot is None else record_of(robot),
         )
 
     def gripper_poses(self, position: Array) -> dict[str, Array]:
@@ -65,6 +89,8 @@ def joint_arrays(
     arrays = {"action": meaning.action.imported(*action)}
     if state[1] is not None:
         arrays["joints/position"] = meaning.state.imported(state[0], state[1])
+        if meaning.checked and meaning.kinematics is not None:
+            check_limits(meaning.kinematics, state[0], arrays["joints/position"])
         arrays |= meaning.gripper_poses(arrays["joints/position"])
     return arrays
 
@@ -145,7 +171,11 @@ class AlohaLayout:
 
 
 class NamedLayout:
-    """Another embodiment: the data set names the joints; absolute targets, no kinematics."""
+    """Another embodiment: the data set names the joints; absolute targets.
+
+    With an embodiment that is built in or has a file, gripper poses come from its kinematics, and
+    the joints have its names and order.
+    """
 
     def __init__(
         self,
@@ -154,17 +184,38 @@ class NamedLayout:
         angle_unit: AngleUnit | None = None,
         embodiment: str = "unknown",
         base_frame: str = "unknown",
+        joints: JointOption | None = None,
     ) -> None:
         """Looks up the conventions.
 
         Args:
             grippers: Convention of each gripper by its name in the data set; empty without
                 grippers.
-            arms: Joint names of each arm; by default all belong to one arm `arm`.
+            arms: Joint names of each arm; by default all belong to one arm `arm`, or to those of
+                the embodiment.
             angle_unit: Unit of the hinge angles.
-            embodiment: Name of the embodiment.
-            base_frame: Description of the base frame.
+            embodiment: Name of the embodiment, or what `load_embodiment` takes: FILE.urdf,
+                FILE.xml, FILE.yaml, `menagerie:NAME` or `package:NAME/FILE`.
+            base_frame: Description of the base frame, for an embodiment without a file.
+            joints: Joint of the embodiment by name in the data set, or in the order of the numbers
+                of state and action; None leaves a number out. By default names are compared.
+
+        Raises:
+            ValueError: The embodiment has no such file, or an option contradicts it.
         """
+        self._robot = robot_of(embodiment)
+        self._joints = joints
+        if self._robot is None and joints is not None:
+            raise ValueError(
+                "layout.joints needs the joints of a robot; got embodiment "
+                f"{embodiment!r}. Set layout.embodiment=FILE.urdf, FILE.xml, FILE.yaml, "
+                f"menagerie:NAME or one of {', '.join(EMBODIMENTS)}."
+            )
+        if self._robot is not None and arms is not None:
+            raise ValueError(
+                f"layout.arms is {dict(arms)}, but the arms are those of {self._robot.name}: "
+                f"{', '.join(self._robot.arms)}. Omit layout.arms."
+            )
         self._grippers = (
             None
             if grippers is None
@@ -191,6 +242,8 @@ class NamedLayout:
             )
         if self._unit is None:
             raise ValueError(f"Set the unit of the joints, layout.angle_unit=rad or deg. {offered}")
+        if self._robot is not None:
+            return self._known(self._robot, self._grippers, scale_of(self._unit), state, action)
         for name in (
             *self._grippers,
             *(name for names in (self._arms or {}).values() for name in names),
@@ -204,6 +257,41 @@ class NamedLayout:
         ]
         return Meaning(vectors[0], vectors[1], self._embodiment, self._base_frame)
 
+    @staticmethod
+    def _check_grippers(grippers: Mapping[str, object], *vectors: Sequence[str]) -> None:
+        known = {name for names in vectors for name in names}
+        for name in grippers:
+            if name not in known:
+                raise unknown_name("joint", name, known)
+
+    def _known(
+        self,
+        robot: Embodiment,
+        grippers: Mapping[str, GripperConvention],
+        scale: float,
+        state: Sequence[str],
+        action: Sequence[str],
+    ) -> Meaning:
+        """Returns the meaning of the numbers of a robot with known kinematics."""
+        self._check_grippers(grippers, state, action)
+        body = with_grippers_of_data(robot, grippers)
+        vectors = []
+        for what, names, complete in (("state", state, True), ("action", action, False)):
+            if what == "state" and not names:
+                raise ValueError(
+                    f"Gripper poses of {body.name} need joint positions, and the data have no "
+                    "state. Name it, format.state=..., or omit the file, layout.embodiment=NAME."
+                )
+            match = match_joints(
+                body, names, what, option=self._joints, grippers=[*grippers], complete=complete
+            )
+            dimensions = tuple(
+                _joint_dimension(joint, name, grippers, scale)
+                for joint, name in zip(match.joints, match.names, strict=True)
+            )
+            vectors.append(NumberVector(dimensions, match.columns))
+        return Meaning(vectors[0], vectors[1], body.name, body.base_frame, body, checked=True)
+
     def _dimension(self, name: str, scale: float) -> Dimension:
         owners = [arm for arm, names in (self._arms or {"arm": [name]}).items() if name in names]
         if len(owners) != 1:
@@ -216,6 +304,38 @@ class NamedLayout:
             if convention is None
             else gripper_dimension(name, owners[0], convention)
         )
+
+
+def robot_of(embodiment: str) -> Embodiment | None:
+    """Returns the robot that an option `embodiment` names; None if it is only a name.
+
+    Raises:
+        ValueError: It names a file that is missing or does not determine a robot.
+    """
+    return (
+        load_embodiment(embodiment)
+        if is_source(embodiment) or embodiment in EMBODIMENTS
+        else (None)
+    )
+
+
+def _joint_dimension(
+    joint: JointSpec, name: str, grippers: Mapping[str, GripperConvention], scale: float
+) -> Dimension:
+    """Returns the dimension of a joint of a robot, by its name in the data set."""
+    if joint.kind == "hinge":
+        if name in grippers:
+            raise ValueError(
+                f"{name!r} is a gripper in layout.grippers, and the hinge {joint.name!r} of the "
+                "robot; allowed: one of both. Correct layout.joints or layout.grippers."
+            )
+        return Dimension(joint.name, joint.arm, scale=scale)
+    if name not in grippers:
+        raise ValueError(
+            f"{name!r} is the gripper of the robot; set its convention, "
+            f"layout.grippers={{{name}: CONVENTION}}."
+        )
+    return gripper_dimension(joint.name, joint.arm, grippers[name])
 
 
 class DescribedLayout:
@@ -232,10 +352,14 @@ class DescribedLayout:
 
         Args:
             action: Fields of `Dimension` for each number; `gripper` is a convention or its ends.
-            joints: The same for the state.
-            embodiment: Name of the embodiment.
-            base_frame: Description of the base frame.
+            joints: The same for the state; with kinematics, with the names of the robot's joints.
+            embodiment: Name of the embodiment, or its file, as for `NamedLayout`.
+            base_frame: Description of the base frame, for an embodiment without a file.
+
+        Raises:
+            ValueError: A description is invalid, or the embodiment has no such file.
         """
+        self._robot = robot_of(embodiment)
         self._action = None if action is None else tuple(dimension_of(fields) for fields in action)
         self._joints = tuple(dimension_of(fields) for fields in joints)
         self._embodiment = embodiment
@@ -258,9 +382,17 @@ class DescribedLayout:
                 "Describe each number of the state in layout.joints, or omit the state, "
                 f"format.state=null; got {len(self._joints)}, it has: {', '.join(state)}."
             )
-        return Meaning(
-            NumberVector(self._joints),
-            NumberVector(self._action),
-            self._embodiment,
-            self._base_frame,
+        vector = NumberVector(self._action)
+        if self._robot is None:
+            joints = NumberVector(self._joints)
+            return Meaning(joints, vector, self._embodiment, self._base_frame)
+        names = [dimension.name for dimension in self._joints]
+        grippers = {d.name: d.gripper for d in self._joints if d.gripper is not None}
+        body = with_grippers_of_data(self._robot, grippers)
+        match = match_joints(body, names, "state", grippers=[*grippers])
+        dimensions = tuple(
+            replace(self._joints[column], name=joint.name, arm=joint.arm)
+            for joint, column in zip(match.joints, match.columns, strict=True)
         )
+        state_vector = NumberVector(dimensions, match.columns)
+        return Meaning(state_vector, vector, body.name, body.base_frame, body, checked=True)

@@ -24,6 +24,7 @@ from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE,
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.embodiments.transforms import angle_between
 from stringline.datasets.loading.gripper_commands import (
     REST,
@@ -189,12 +190,13 @@ def commanding_embodiment(contract: Contract, purpose: str = "Keyposes") -> Embo
     Raises:
         ValueError: There is none: the embodiment is unknown, or actions are something else.
     """
-    embodiment = EMBODIMENTS.get(contract.embodiment)
+    embodiment = embodiment_of(contract)
     if embodiment is None:
         raise ValueError(
             f"{purpose} need the kinematics of the robot; got embodiment {contract.embodiment!r}; "
             f"allowed: {', '.join(EMBODIMENTS)}. Import the recordings with "
-            "layout.embodiment=NAME, or train policy=diffusion, which needs no kinematics."
+            "layout.embodiment=FILE.urdf, FILE.yaml or NAME, or train policy=diffusion, which "
+            "needs no kinematics."
         )
     joints = [(joint.name, "absolute") for joint in embodiment.joints]
     if [(entry.name, entry.mode) for entry in contract.action] != joints:

@@ -26,8 +26,8 @@ from tqdm import tqdm
 
 from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, POSITIVE
 from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.loading.statistics import KeyStatistics, gripper_statistics
 from stringline.datasets.store.episode import StoredEpisode
@@ -582,7 +582,7 @@ def cloud_maker(
     if not contract.arms:
         raise ValueError(
             "Point clouds need gripper poses, which bound the workspace; the contract has no arms. "
-            "Import the recordings with layout.embodiment=NAME."
+            "Import the recordings with layout.embodiment=FILE.urdf or NAME."
         )
     chosen = contract.cameras if cameras is None else [contract.camera(name) for name in cameras]
     workspace = Workspace.around(gripper_statistics(episodes), settings)
@@ -591,7 +591,7 @@ def cloud_maker(
 
 def removable_embodiment(contract: Contract) -> Embodiment | None:
     """Returns the embodiment whose links can be removed from clouds; None: it is unknown."""
-    embodiment = EMBODIMENTS.get(contract.embodiment)
+    embodiment = embodiment_of(contract)
     if embodiment is None or len(contract.joints) != len(embodiment.joints):
         return None
     return embodiment

@@ -17,6 +17,7 @@ from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, unknow
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Chain, Embodiment, Vector
+from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.policies.action_spaces.space import ActionSpace
 
@@ -169,11 +170,12 @@ class GripperPoses(ActionSpace):
             iterations: The same for the other poses, which start at the previous one.
         """
         super().__init__()
-        if contract.embodiment not in EMBODIMENTS:
+        embodiment = embodiment_of(contract)
+        if embodiment is None:
             raise unknown_name("embodiment with known kinematics", contract.embodiment, EMBODIMENTS)
         POSITIVE.check(tolerance=tolerance)
         COUNT.check(first_iterations=first_iterations, iterations=iterations)
-        self.embodiment = EMBODIMENTS[contract.embodiment]
+        self.embodiment = embodiment
         _check_joints(contract, self.embodiment)
         self.tolerance = tolerance
         self.first_iterations = first_iterations

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import SHARE, unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.loading.gripper_commands import (
     check_openings,
     gripper_places,
@@ -225,7 +225,7 @@ class RelativeJoints(ActionSpace):
 
 def _joint_limits(contract: Contract) -> tuple[list[float], list[float]]:
     """Returns lowest and highest targets, (A,) each; infinite for grippers."""
-    embodiment = EMBODIMENTS.get(contract.embodiment)
+    embodiment = embodiment_of(contract)
     hinges = (
         {joint.name: joint for joint in embodiment.joints if joint.kind == "hinge"}
         if embodiment

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, SHARE, settings_of
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.loading.statistics import GRIPPER_POSITIONS, Statistics
 from stringline.datasets.loading.workspace_clouds import (
     PREFIX,
@@ -125,7 +125,7 @@ class PointEncoder(nn.Module):
         if not contract.arms:
             raise ValueError(
                 "policy/observation_encoder=points needs gripper poses; the contract has no arms. "
-                "Import the recordings with layout.embodiment=NAME, or use "
+                "Import the recordings with layout.embodiment=FILE.urdf or NAME, or use "
                 "policy/observation_encoder=vit."
             )
         if GRIPPER_POSITIONS not in statistics:
@@ -141,7 +141,7 @@ class PointEncoder(nn.Module):
         self.maker = CloudMaker(
             self.cameras, workspace, removable_embodiment(contract), settings.clouds
         )
-        self._embodiment = EMBODIMENTS.get(contract.embodiment)
+        self._embodiment = embodiment_of(contract)
         self.voxels = VoxelTokens(settings.dim, workspace.low, workspace.high, settings.voxels)
         self.state_dropout = settings.state_dropout
         self._encoding = settings.encoding

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Array, Contract
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.loading.keyposes import NO_EVENT, PREFIX
 from stringline.policies.action_spaces.gripper_poses import ForwardKinematics
 from stringline.policies.action_spaces.space import ContractActions, HeldActions, can_hold
@@ -187,7 +187,7 @@ def commanded_places(contract: Contract) -> Callable[[Tensor], Tensor] | None:
     Returns:
         None if actions are not the absolute joint targets of an embodiment with known kinematics.
     """
-    embodiment = EMBODIMENTS.get(contract.embodiment)
+    embodiment = embodiment_of(contract)
     if embodiment is None or contract.arms != embodiment.arms:
         return None
     commanded = [(dimension.name, dimension.mode) for dimension in contract.action]

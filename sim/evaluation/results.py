@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.files.atomic import explained_full_disk, write_all, write_file
 from stringline.sim.statistics.intervals import Rate
 
@@ -38,7 +38,7 @@ def limit_hits(actions: NDArray[Any], contract: Contract) -> float | None:
     are their limits. Relative and Cartesian commands do not count either. A filter or a servo would
     clip such commands, so the arm would not follow the policy.
     """
-    embodiment = EMBODIMENTS.get(contract.embodiment)
+    embodiment = embodiment_of(contract)
     if embodiment is None:
         return None
     joints = {

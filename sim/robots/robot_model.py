@@ -1,15 +1,11 @@
 """The appearance of the arms: our primitives or published meshes. Both move in the same way.
 
-The meshes are those of MuJoCo Menagerie (Zakka et al., 2022); collisions and motion stay ours. The
-models, MJCF with kinematics and visible meshes, are read from `MENAGERIE_ROOT`, a folder with
-`aloha` and `kuka_iiwa_14` in it, or from the package `mujoco-menagerie`, which downloads them on
-first use.
+The meshes are those of MuJoCo Menagerie (`datasets/embodiments/menagerie_files.py`); collisions and
+motion stay ours.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module, util
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +17,7 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.datasets.embodiments.iiwa14_mjcf import STAND
+from stringline.datasets.embodiments.menagerie_files import menagerie_file
 from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, quaternion
 from stringline.sim.robots.arm_appearance import RobotModel, check_robot_model
@@ -149,12 +146,6 @@ def _placed(position: Any, quat: Any) -> Matrix:
     return pose(position, rotation.reshape(3, 3))
 
 
-ROOT_VARIABLE = "MENAGERIE_ROOT"
-PACKAGE = "mujoco_menagerie"
-HOW = (
-    "Set MENAGERIE_ROOT to a copy of github.com/google-deepmind/mujoco_menagerie, or pip install "
-    '"stringline[menagerie]", which downloads the models on first use.'
-)
 POSES = 8  # Number of drawn poses in which the bodies are compared.
 NEAR_M = 0.001
 NEAR_DEG = 0.1
@@ -252,7 +243,7 @@ def use_meshes(robot: Robot) -> None:
             "Omit robot.model."
         )
     counterpart = COUNTERPARTS[name]
-    published = PublishedModel.read(model_folder(counterpart) / counterpart.file)
+    published = PublishedModel.read(menagerie_file(counterpart.folder, counterpart.file))
     root = robot.mjcf_model
     ours = mujoco.MjModel.from_xml_string(root.to_xml_string(), root.get_assets())
     for arm in robot.embodiment.arms:
@@ -260,33 +251,6 @@ def use_meshes(robot: Robot) -> None:
         for body, T_ours_theirs in _places(ours, published, its).items():
             visuals = published.visuals.get(its.bodies[body], ())
             _draw_meshes(root.find("body", body), T_ours_theirs, visuals)
-
-
-def model_folder(counterpart: Counterpart) -> Path:
-    """Returns the folder of a model.
-
-    Raises:
-        ValueError: The files are missing; the message says what to do.
-    """
-    root = os.environ.get(ROOT_VARIABLE)
-    if not root and util.find_spec(PACKAGE) is None:
-        raise ValueError(f"The meshes of MuJoCo Menagerie are not installed. {HOW}")
-    folder = Path(root) / counterpart.folder if root else _fetched(counterpart.folder)
-    if not (folder / counterpart.file).is_file():
-        where = f"MENAGERIE_ROOT is {root!r}" if root else "mujoco-menagerie is installed"
-        raise ValueError(f"{where}, but {folder} has no {counterpart.file}. {HOW}")
-    return folder
-
-
-def _fetched(folder: str) -> Path:
-    """Returns the package's folder of a model, and downloads it on first use."""
-    package = import_module(PACKAGE)
-    try:
-        return Path(package.get(folder).path())
-    except (package.MenagerieError, OSError) as error:
-        raise ValueError(
-            f"mujoco-menagerie cannot download {folder}: {' '.join(str(error).split())}. {HOW}"
-        ) from error
 
 
 def _places(

@@ -69,7 +69,8 @@ def outside(body: Embodiment, vertices: dict[int, Vector]) -> dict[int, float]:
     for _ in range(POSES):
         q = random.uniform(body.lower, body.upper)
         q[body.grippers[body.arms[0]]] = 0.0
-        axes, links = enclosed.capsule_axes(q)[0], body._link_poses(body.chains[0], q)
+        axes = enclosed.capsule_axes(q)[0]
+        links = body.link_poses(body.chains[0], q)
         for link, points in vertices.items():
             T_base_link = links[link + 1]
             near = [i for i, mount in enumerate(mounts) if abs(mount.link - link) <= 2]

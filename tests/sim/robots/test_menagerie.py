@@ -281,9 +281,11 @@ def test_without_a_folder_the_package_is_used(
         match=r"mujoco-menagerie is installed, but .* has no aloha.xml. Set MENAGERIE_ROOT",
     ):
         with_meshes(ALOHA_CELL)
-    monkeypatch.setattr("stringline.sim.robots.robot_model.PACKAGE", "missing_menagerie")
+    monkeypatch.setattr(
+        "stringline.datasets.embodiments.menagerie_files.PACKAGE", "missing_menagerie"
+    )
     with pytest.raises(
         ValueError,
-        match=r"The meshes of MuJoCo Menagerie are not installed. Set MENAGERIE_ROOT to a copy",
+        match=r"The models of MuJoCo Menagerie are not installed. Set MENAGERIE_ROOT to a copy",
     ):
         with_meshes(ALOHA_CELL)

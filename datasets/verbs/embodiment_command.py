@@ -1,0 +1,312 @@
+"""`stringline-data embodiment`: the file of a robot from its URDF or MJCF, shown and compared."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+from stringline.datasets.command.command_line import report_next
+from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.datasets.contract.contract import SERIES, Array
+from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.embodiment_file import (
+    EmbodimentFile,
+    JointPart,
+    compile_embodiment,
+    moving_joints,
+)
+from stringline.datasets.embodiments.embodiment_source import (
+    load_parts,
+    model_path,
+    tell_missing,
+)
+from stringline.datasets.embodiments.model_file import RobotModel, read_model
+from stringline.datasets.embodiments.model_survey import candidates, survey, written
+from stringline.datasets.embodiments.transforms import (
+    Matrix,
+    inverse,
+    pose,
+    rotation_of,
+    rotation_of_angles,
+)
+from stringline.datasets.files.atomic import write_file
+from stringline.datasets.formats.joint_names import match_joints
+from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.viewing.robot_picture import draw_robot
+
+FAR_MM = 5.0
+"""A larger error of recorded poses is shown as one of the kinematics."""
+_MOST_STEPS = 2000  # Steps of the recordings that are compared.
+_YAML = (".yaml", ".yml")
+
+
+def describe_embodiment(config: DictConfig) -> None:
+    """Shows a robot, and writes its file.
+
+    Raises:
+        ValueError: The model or an option is invalid.
+    """
+    source = str(config.model)
+    if Path(source).suffix.lower() in _YAML and config.output is not None:
+        raise ValueError(
+            f"output={config.output} is written from a URDF or MJCF; got model={source}, which is "
+            "such a file already. Omit output."
+        )
+    robot, file = _parts(config)
+    embodiment = compile_embodiment(robot, file)
+    sys.stdout.writelines(f"{line}\n" for line in report(robot, file, embodiment))
+    if config.recordings is not None:
+        compare = comparison(robot, file, embodiment, Path(config.recordings), config.poses)
+        sys.stdout.writelines(f"{line}\n" for line in compare)
+    output = None if config.output is None else Path(config.output)
+    if output is not None:
+        text = written(_complete(robot, file, embodiment, output), robot, _capsules(embodiment))
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_file(output, text.encode())
+        sys.stdout.write(f"Written to {output}.\n")
+    picture = config.picture or (output.with_suffix(".png") if output else None)
+    if picture is not None:
+        Path(picture).parent.mkdir(parents=True, exist_ok=True)
+        draw_robot(robot, file, embodiment, Path(picture))
+        sys.stdout.write(f"Picture: {picture}.\n")
+    if output is not None:
+        report_next("stringline-data import", {"layout": "named", "layout.embodiment": str(output)})
+
+
+def _parts(config: DictConfig) -> tuple[RobotModel, EmbodimentFile]:
+    """Returns the model and its file: the user's, or what the options and the model determine."""
+    source = str(config.model)
+    chosen = {key: config[key] for key in ("name", "tcp", "base", "gripper") if config[key]}
+    if Path(source).suffix.lower() in _YAML or (
+        source.startswith("menagerie:") and not chosen and not config.fixed
+    ):
+        if chosen:
+            raise ValueError(
+                f"{', '.join(chosen)} are entries of {source}; allowed: with a URDF or MJCF. Edit "
+                "the file."
+            )
+        return load_parts(source)
+    robot = read_model(model_path(source, Path()))
+    tell_missing(robot)
+    options = OmegaConf.to_container(OmegaConf.create(chosen), resolve=True)
+    fixed = OmegaConf.to_container(config.fixed, resolve=True)
+    assert isinstance(options, dict)
+    assert isinstance(fixed, dict)
+    return robot, survey(
+        robot,
+        **{str(key): value for key, value in options.items()},
+        fixed=fixed,  # type: ignore[arg-type]
+    )
+
+
+def _complete(
+    robot: RobotModel, file: EmbodimentFile, embodiment: Embodiment, output: Path
+) -> EmbodimentFile:
+    """Returns the file with limits and home of all joints, and the model relative to the output."""
+    joints = {}
+    arms = {}
+    for arm, part in file.arms.items():
+        names = [robot.model.joint(number).name for number in moving_joints(robot, file, arm)]
+        home = {}
+        for name, place in zip(names, embodiment.hinges[arm], strict=True):
+            joint = embodiment.joints[place]
+            limits = (joint.lower, joint.upper)
+            joints[name] = JointPart(limits, joint.velocity, joint.effort or None)
+            home[name] = float(embodiment.home[place])
+        arms[arm] = replace(part, home=home)
+    model = file.model
+    if (here := Path(model).resolve()).is_file():
+        folder = output.resolve().parent
+        model = str(here.relative_to(folder) if here.is_relative_to(folder) else here)
+    return replace(file, joints=joints, arms=arms, model=model)
+
+
+def _capsules(embodiment: Embodiment) -> list[dict[str, object]]:
+    found = []
+    for mount in embodiment.capsule_mounts:
+        entry: dict[str, object] = {
+            "link": mount.link + 1,
+            "start": mount.start.round(4).tolist(),
+            "end": mount.end.round(4).tolist(),
+            "radius": float(np.ceil(1e4 * mount.radius + 1) / 1e4),  # Rounded ends stay inside.
+        }
+        if mount.per_opening.any():
+            entry["per_opening"] = mount.per_opening.round(4).tolist()
+        found.append(entry)
+    return found
+
+
+def report(robot: RobotModel, file: EmbodimentFile, embodiment: Embodiment) -> Iterator[str]:
+    """Yields the lines that show a robot."""
+    bodies = robot.model.nbody - 1
+    shapes = len(embodiment.capsule_mounts)
+    yield (
+        f"{embodiment.name}: {robot.path.name}, {bodies} links, {robot.model.njnt} joints, "
+        f"{len(file.arms)} arm{'s' if len(file.arms) > 1 else ''}, {shapes} capsules."
+    )
+    yield f"Base frame: {embodiment.base_frame}."
+    yield ""
+    yield f"{'joint':<28}{'arm':<8}{'kind':<9}{'limits':>22}{'speed':>9}{'effort':>9}{'home':>9}"
+    for joint, home in zip(embodiment.joints, embodiment.home, strict=True):
+        hinge = joint.kind == "hinge"
+        limits = f"{joint.lower:.3f} to {joint.upper:.3f}{' rad' if hinge else '    '}"
+        speed = f"{joint.velocity:.2f}" if hinge else ""
+        effort = f"{joint.effort:.0f}" if joint.effort else ""
+        yield (
+            f"{joint.name:<28}{joint.arm:<8}{joint.kind:<9}{limits:>22}{speed:>9}{effort:>9}"
+            f"{home:>9.3f}"
+        )
+    yield "Speeds in rad/s, efforts in Nm, openings from 0 (closed) to 1 (open)."
+    yield ""
+    here = embodiment.forward_kinematics(embodiment.home)
+    for arm, part in file.arms.items():
+        x, y, z = here[arm][:3, 3]
+        yield (
+            f"Gripper frame of {arm}: {part.tcp}, forwards along its {part.forward}, pads close "
+            f"along {part.closes}; at home at ({x:.3f}, {y:.3f}, {z:.3f}) m."
+        )
+        grip = part.gripper
+        if grip is not None and grip.joint is not None:
+            yield (
+                f"Gripper of {arm}: joint {grip.joint}, {grip.closed:g} closed, {grip.open:g} open."
+                f" Recordings of this joint: layout.grippers={{{grip.name or grip.joint}: "
+                f"{{closed: {grip.closed:g}, opened: {grip.open:g}}}}}."
+            )
+        elif grip is None:
+            yield f"Gripper of {arm}: none in the model; recordings may have one."
+    offered = ", ".join(dict.fromkeys(each.frame for each in candidates(robot)))
+    yield f"Frames behind the last joints: {offered or 'none'}."
+
+
+def comparison(
+    robot: RobotModel,
+    file: EmbodimentFile,
+    embodiment: Embodiment,
+    store: Path,
+    series: str | None,
+) -> Iterator[str]:
+    """Yields the errors of the kinematics against recorded gripper poses, by frame.
+
+    Raises:
+        ValueError: The recordings lack joint positions or poses.
+    """
+    arms = list(file.arms) if series is None else [next(iter(file.arms))]
+    for arm in arms:
+        positions, recorded = _recorded(embodiment, EpisodeStore.open(store), arm, series)
+        yield ""
+        yield f"Recorded poses of {arm}: {len(positions)} steps of {store}."
+        yield f"{'frame':<28}{'median':>12}{'largest':>12}{'turn':>12}"
+        errors = {}
+        for frame, found in _frames(robot, file, embodiment, arm, positions).items():
+            apart = 1e3 * np.linalg.norm(found[:, :3, 3] - recorded[:, :3, 3], axis=1)
+            turn = np.degrees(_angles(found, recorded))
+            errors[frame] = float(np.median(apart))
+            yield (
+                f"{frame:<28}{errors[frame]:>9.1f} mm{apart.max():>9.1f} mm"
+                f"{np.median(turn):>8.1f} deg"
+            )
+        own = errors[_OWN]
+        best = min(errors, key=lambda frame: errors[frame])
+        if own > FAR_MM:
+            yield (
+                f"The kinematics differ from the recorded poses by {own:.1f} mm; allowed: "
+                f"{FAR_MM:g} mm. The nearest frame is {best}, {errors[best]:.1f} mm. Correct tcp, "
+                "tcp_offset, base or pose, or the order and unit of the joints."
+            )
+        else:
+            yield f"The kinematics agree with the recorded poses to {own:.1f} mm."
+
+
+_OWN = "gripper (this file)"
+
+
+def _frames(
+    robot: RobotModel, file: EmbodimentFile, embodiment: Embodiment, arm: str, positions: Vector
+) -> dict[str, Matrix]:
+    """Returns the poses (T, 4, 4) of the gripper, and of the frames fixed to the last link."""
+    part = file.arms[arm]
+    tcp, T_body_tcp = robot.frame(part.tcp, "gripper frame (tcp)")
+    gripper = embodiment.forward_kinematics(positions)[arm]
+    T_gripper_tcp = inverse(part.T_tcp_gripper)
+    rest = robot.positions(file.fixed)
+    T_tcp = pose(rest.xpos[tcp], rest.xmat[tcp].reshape(3, 3)) @ T_body_tcp
+    found = {_OWN: gripper}
+    for name, (body, T_body_frame) in robot.frames.items():
+        if robot.model.body_weldid[body] == robot.model.body_weldid[tcp]:
+            T_frame = pose(rest.xpos[body], rest.xmat[body].reshape(3, 3)) @ T_body_frame
+            found[name] = gripper @ T_gripper_tcp @ inverse(T_tcp) @ T_frame
+    return found
+
+
+def _recorded(
+    embodiment: Embodiment, store: EpisodeStore, arm: str, series: str | None
+) -> tuple[Vector, Matrix]:
+    """Returns joint positions (T, J) of the embodiment and recorded poses (T, 4, 4)."""
+    positions = []
+    poses = []
+    for episode in store.episodes():
+        contract = episode.attributes.contract
+        arrays = episode.arrays
+        if not contract.joints:
+            raise ValueError(f"{store.path} has no joint positions, which kinematics need.")
+        key = f"T_base_gripper/{arm}"
+        if series is not None:
+            key = series if series.startswith(SERIES) else f"{SERIES}{series}"
+        elif key not in arrays and len(embodiment.arms) == len(contract.arms) == 1:
+            key = f"T_base_gripper/{contract.arms[0]}"
+        if key not in arrays:
+            offered = [each for each in arrays if each.startswith((SERIES, "T_base_gripper/"))]
+            raise unknown_name("recorded poses", key, offered)
+        positions.append(_ordered(embodiment, contract.joints, arrays["joints/position"]))
+        poses.append(_poses(key, np.asarray(arrays[key], np.float64)))
+    if not positions:
+        raise ValueError(f"{store.path} has no episodes.")
+    joined = np.concatenate(positions)
+    recorded = np.concatenate(poses)
+    stride = -(-len(joined) // _MOST_STEPS)
+    return joined[::stride], recorded[::stride]
+
+
+def _ordered(embodiment: Embodiment, names: Sequence[str], recorded: Array) -> Vector:
+    """Returns recorded positions (T, J) in the order of the embodiment; openings may be absent."""
+    hinges = [place for place, joint in enumerate(embodiment.joints) if joint.kind == "hinge"]
+    arm = replace(
+        embodiment,
+        joints=tuple(embodiment.joints[place] for place in hinges),
+        home=embodiment.home[hinges],
+    )
+    others: Mapping[str, None] = {
+        name: None for name in names if name.rpartition("/")[2].lower() == "gripper"
+    }
+    match = match_joints(arm, names, "state", option=dict(others))
+    found = np.tile(embodiment.home, (len(recorded), 1))
+    found[:, hinges] = recorded[:, list(match.columns)]
+    return found
+
+
+def _poses(key: str, values: Vector) -> Matrix:
+    """Returns poses (T, 4, 4) of matrices, or of 3, 6 or 7 numbers per step."""
+    if values.shape[1:] in ((4, 4), (16,)):
+        return values.reshape(-1, 4, 4)
+    if values.ndim != 2 or values.shape[1] not in (3, 6, 7):
+        raise ValueError(
+            f"{key} has shape {values.shape}; allowed: (T, 3) positions, (T, 6) with roll, pitch "
+            "and yaw, (T, 7) with a quaternion x y z w, (T, 16) or (T, 4, 4)."
+        )
+    result = np.tile(np.eye(4), (len(values), 1, 1))
+    result[:, :3, 3] = values[:, :3]
+    for place, row in enumerate(values[:, 3:]):
+        if len(row) == 3:
+            result[place, :3, :3] = rotation_of_angles(row)
+        elif len(row) == 4:
+            result[place, :3, :3] = rotation_of(row[[3, 0, 1, 2]] / np.linalg.norm(row))
+    return result
+
+
+def _angles(first: Matrix, second: Matrix) -> Vector:
+    """Returns the angles (T,) between rotations of poses (T, 4, 4), rad."""
+    trace = np.einsum("tij,tij->t", first[:, :3, :3], second[:, :3, :3])
+    return np.asarray(np.arccos(np.clip((trace - 1) / 2, -1.0, 1.0)))

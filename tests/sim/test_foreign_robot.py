@@ -1,0 +1,135 @@
+"""A set of an arm with a URDF is imported and trained on with 3D positions, by commands alone."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+from tests.datasets.embodiments.robot_files import HOME, UR5E_JOINTS, write_ur5e
+
+from stringline.datasets import data
+from stringline.datasets.embodiments.embodiment_record import embodiment_of
+from stringline.datasets.embodiments.embodiment_source import load_embodiment
+from stringline.datasets.embodiments.transforms import looking_at
+from stringline.datasets.store.store import EpisodeStore
+from stringline.policies.checkpoints.load import load_policy
+from stringline.sim import train
+
+SIZE = 32
+STEPS = 40
+HZ = 10
+JOINTS = (*UR5E_JOINTS, "gripper")
+
+
+def write_set(folder: Path) -> Path:
+    """Writes two episodes with depth as a recorder of ACT does: a grasp, in 7 unnamed numbers."""
+    folder.mkdir()
+    for episode in range(2):
+        random = np.random.default_rng(episode)
+        start, end = HOME + random.uniform(-0.2, 0.2, (2, 6))
+        share = np.clip(np.linspace(-0.3, 1.3, STEPS), 0, 1)[:, None]
+        opening = np.where(np.arange(STEPS) < 30, 1.0, 0.2)[:, None]
+        q = np.concatenate([start + share * (end - start), opening], axis=1).astype(np.float32)
+        with h5py.File(folder / f"episode_{episode}.hdf5", "w") as file:
+            file.attrs["sim"] = False
+            file["action"] = file["observations/qpos"] = q
+            shown = random.integers(0, 256, (STEPS, SIZE, SIZE, 3), dtype=np.uint8)
+            file["observations/images/front"] = shown
+            depth = random.integers(500, 1500, (STEPS, SIZE, SIZE)).astype(np.uint16)
+            file["observations/images_depth/front"] = depth
+    return folder
+
+
+def write_calibration(path: Path, robot: str) -> Path:
+    """Writes the calibration of the camera, which looks at the gripper at home."""
+    place = load_embodiment(robot).forward_kinematics(np.array(HOME))["arm"][:3, 3]
+    camera = {
+        "parent": "world",
+        "T_parent_camera": looking_at(place + np.array([0.0, -1.0, 0.4]), place).tolist(),
+        "size": [SIZE, SIZE],
+        "intrinsics": [[30.0, 0.0, SIZE / 2], [0.0, 30.0, SIZE / 2], [0.0, 0.0, 1.0]],
+    }
+    plain = {"version": 1, "embodiment": "ur5e", "cameras": {"front": camera}}
+    path.write_text(yaml.safe_dump(plain))
+    return path
+
+
+@pytest.fixture
+def stringline(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Calls a command within this process and returns its output."""
+
+    def call(main: Callable[[], None], *arguments: str, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["stringline-it", *arguments])
+        ended: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            ended = end.code or 0
+        said = capsys.readouterr()
+        assert ended == code, said.err
+        return said.out + said.err
+
+    return call
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["ur5e.urdf", "my_arm.yaml"])
+def test_a_set_of_a_ur5e_is_trained_on_with_gripper_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stringline: Callable[..., str], source: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_ur5e(tmp_path / "ur5e.urdf")
+    if source.endswith(".yaml"):
+        stringline(data.main, "embodiment", "model=ur5e.urdf", f"output={source}")
+    write_set(tmp_path / "recordings")
+    write_calibration(tmp_path / "cameras.yaml", source)
+    arguments = (
+        "import",
+        "path=recordings",
+        "store=store",
+        "cameras=cameras.yaml",
+        "format.depth_unit_m=0.001",
+        f"format.control_hz={HZ}",
+        "layout=named",
+        f"layout.embodiment={source}",
+        "layout.angle_unit=rad",
+        "layout.grippers={qpos_6: opening, action_6: opening}",
+    )
+    said = stringline(data.main, *arguments, code=2)
+    assert "The data set numbers its joints; if they have the order of the robot" in said
+    stringline(data.main, *arguments, f"layout.joints=[{','.join(JOINTS)}]")
+    (tmp_path / "ur5e.urdf").unlink()  # The store has the kinematics.
+    first, _ = EpisodeStore.open(tmp_path / "store").episodes()
+    contract = first.attributes.contract
+    robot = embodiment_of(contract)
+    assert robot is not None
+    assert contract.arms == ("arm",)
+    q = np.asarray(first.arrays["joints/position"], np.float64)
+    assert first.arrays["T_base_gripper/arm"] == pytest.approx(
+        robot.forward_kinematics(q)["arm"], abs=1e-5
+    )
+    stringline(data.main, "verify", "store=store")
+    for name, policy in {
+        "places": ("policy.chunk=8", "policy.dim=32", "policy.depth=1"),
+        "keyposes": ("training_recipe=keyposes", "policy.observation_encoder.voxels.tokens=24"),
+    }.items():
+        stringline(
+            train.main,
+            "dataset.path=store",
+            f"output={name}",
+            "policy.observation_encoder.dim=48",
+            "policy.observation_encoder.depth=1",
+            "trainer.steps=2",
+            "trainer.batch_size=4",
+            "trainer.compile=false",
+            "validation_windows=0",
+            *policy,
+        )
+        trained = load_policy(tmp_path / name / "checkpoint")
+        assert trained.contract == contract
+        assert embodiment_of(trained.contract) is not None
