@@ -82,7 +82,7 @@ def measure_answers(
         seconds: Duration.
         report: Returns the counts of the emulator by arm.
         priority: Need of real-time priority.
-        core: Core on which the device process runs once the arms are armed; None: any.
+        core: Core on which the device process runs once the arms are armed; if None, any.
     """
     limits = SafetyLimits.of(embodiment, margin_rad=0.02, cartesian_speed=None)
     with DeviceProcess(

@@ -10,8 +10,8 @@ from stringline.datasets.contract.contract import Observation
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.policies.chunks.chunk import ActionChunk, Policy
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
+from stringline.real_robot.emulated_evaluation.real_time_runner import real_time_emulator
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import real_time_emulator
 from stringline.real_robot.robots.robot_factory import RobotFactory
 
 

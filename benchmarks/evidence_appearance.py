@@ -6,7 +6,7 @@ of boxes on procedural tables (`perception/detect3d_tables/policy`), with and wi
 `augmentation=strong`. It is evaluated in plain looks, in held-out looks, and under shifts of light,
 colours and distractors. Each world is a cell of its own; the worlds of a recipe share its
 checkpoint. Demonstrations and evaluations of recipes that end with `_home` start at the home pose;
-the strict judge is the same.
+the strict success criterion is the same.
 
 The detector has the image encoder of the one from scratch. That of ImageNet differs in the network
 too: two blocks of attention follow EfficientNet-Lite0, four the patches of the encoder from
@@ -111,7 +111,7 @@ TRAINED = {
         "policy.observation_encoder.cameras=[overhead,wrist]",
         "action=gripper_poses",
         "gripper=open_close",
-        "dataset.hold_s=1.0",
+        "dataset.pad_last_action_s=1.0",
         "coordinates.wavelengths=[0.16,5.0]",
         "frames=grippers",
         "action_places=noisy_pose",

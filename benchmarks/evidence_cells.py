@@ -47,7 +47,7 @@ OVERHEAD = "policy.observation_encoder.cameras=[overhead]"
 POSES = [
     "action=gripper_poses",
     "gripper=open_close",
-    "dataset.hold_s=1.0",
+    "dataset.pad_last_action_s=1.0",
     "augmentation=standard",
 ]
 # As long in proportion to the scene as the default ones of columns and rows.

@@ -105,7 +105,7 @@ POLICY = {
     2: [
         "policy=diffusion",
         "gripper=open_close",
-        "dataset.hold_s=1.0",
+        "dataset.pad_last_action_s=1.0",
         "augmentation=standard",
     ],
 }

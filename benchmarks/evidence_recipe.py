@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "runs" / "evidence"
 SEEDS, FIRST_SEED = 100, 1_000_000
 # docs/lab/demonstration.md has the reason for early windows.
-EARLY = ["dataset.early_s=1.6", "dataset.early_factor=2.0"]
+EARLY = ["dataset.oversample_first_s=1.6", "dataset.oversample_factor=2.0"]
 EVALUATED = ["execute_steps=24"]
 
 

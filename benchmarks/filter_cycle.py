@@ -35,11 +35,11 @@ LIMIT_MS = 1.0
 def reaching(arms: Embodiment, q: Vector, arm: str, place: Vector) -> Vector:
     """Returns a pose with a gripper at a place, by Newton's method."""
     q = q.copy()
-    hinges = arms.hinges[arm]
+    revolute = arms.revolute_joints[arm]
     for _ in range(50):
         now = arms.forward_kinematics(q)[arm][:3, 3]
-        near = arms.forward_kinematics(q + 1e-6 * np.eye(len(q))[hinges])[arm][:, :3, 3]
-        q[hinges] += np.clip(np.linalg.pinv((near - now).T / 1e-6) @ (place - now), -0.1, 0.1)
+        near = arms.forward_kinematics(q + 1e-6 * np.eye(len(q))[revolute])[arm][:, :3, 3]
+        q[revolute] += np.clip(np.linalg.pinv((near - now).T / 1e-6) @ (place - now), -0.1, 0.1)
     return q
 
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 from tqdm import tqdm
 
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
-from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
+from stringline.real_robot.emulated_evaluation.loop_evaluation import LoopEvaluation
+from stringline.real_robot.emulated_evaluation.real_time_runner import (
     RealTimeRunner,
     check_embodiment,
     real_time_emulator,

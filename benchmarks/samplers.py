@@ -153,7 +153,7 @@ class Bench:
             schedule.step()
             optimizer.zero_grad()
         # One call chooses; Langevin makes one before its first step and one after each step.
-        return self.drawn(policy), steps + 1 + 1 + policy.refining_steps + policy.landing_steps
+        return self.drawn(policy), steps + 1 + 1 + policy.refinement_steps + policy.final_steps
 
 
 def measured(bench: Bench) -> Iterator[Row]:

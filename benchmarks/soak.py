@@ -48,11 +48,11 @@ from stringline.policies.chunks.chunk import Policy
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.device.device_process import DeviceError
 from stringline.real_robot.device.process_monitor import processor_s
-from stringline.real_robot.emulators.program.emulator_client import Emulator, EmulatorError
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
+from stringline.real_robot.emulated_evaluation.real_time_runner import (
     RealTimeResult,
     RealTimeRunner,
 )
+from stringline.real_robot.emulators.program.emulator_client import Emulator, EmulatorError
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder, Recorded
 from stringline.real_robot.robots.robot_factory import RobotFactory
 

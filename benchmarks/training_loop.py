@@ -38,7 +38,7 @@ OPTIONS = {
     "compile": ("trainer.compile=true",),
     "channels_last": ("trainer.channels_last=true",),
     "fused": ("trainer.fused=true",),
-    "readers": ("trainer.readers=4",),
+    "num_workers": ("trainer.num_workers=4",),
     "pin_memory": ("trainer.pin_memory=true",),
     "read_every": ("trainer.read_every=50",),
     "gradient_checkpointing": ("trainer.gradient_checkpointing=true",),
@@ -113,7 +113,7 @@ def loop_time(
         windows,  # type: ignore[arg-type]
         setting.batch,
         seed=0,
-        readers=trainer.readers,
+        num_workers=trainer.num_workers,
         pin_memory=trainer.pin_memory,
     )
     measured = MeasuredBatches(batches, setting.device)
@@ -124,7 +124,7 @@ def loop_time(
             measured,
             Path(folder),
             save_model=lambda model: None,
-            callbacks=Callbacks(weigh=built.counted_actions),
+            callbacks=Callbacks(loss_weight=built.loss_weight),
         )
     steps = trainer.steps - WARM_UP[setting.device] - 1
     return measured.seconds / steps, measured.waits / steps

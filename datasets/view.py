@@ -66,7 +66,7 @@ def view(config: DictConfig) -> None:
 
 
 def _events(config: DictConfig) -> KeyposeSettings | None:
-    """Returns how keyposes are found; None: they are not shown."""
+    """Returns how keyposes are found; None means they are not shown."""
     if not config.keyposes:
         return None
     return settings_of(KeyposeSettings, {} if config.events is None else config.events, "events")

@@ -165,7 +165,7 @@ class Attempt:
             options=recipe.options,
         )
         if recording.success or recipe.keep_failures:
-            known = {"recipe": recipe.described(), "stages": list(task.stages)}
+            extra = {"recipe": recipe.described(), "stages": list(task.stages)}
             attributes = EpisodeAttributes(
                 world.contract,
                 task.name,
@@ -173,7 +173,7 @@ class Attempt:
                 recording.success,
                 SOURCE,
                 task.instruction,
-                known | recording.extra(),
+                extra | recording.extra(),
             )
             _store_at(self.path).write(recording.arrays, attributes)
         return Outcome(

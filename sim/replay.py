@@ -117,11 +117,14 @@ def _replay_stored(config: DictConfig) -> None:
     extra = episode.attributes.extra
     events = {f"{name}s": float(name in extra) for name in ("lost_grasp", "missed_grasp")}
     found_disturbances = {"noise_rad": recipe.noise_rad, **events}
-    told = ", ".join(f"{name}={value:g}" for name, value in found_disturbances.items() if value)
+    disturbances = ", ".join(
+        f"{name}={value:g}" for name, value in found_disturbances.items() if value
+    )
     reason = (
-        f" The recorded actions are undisturbed, but disturbed ones were executed ({told}), so the "
+        f" The recorded actions are undisturbed, but disturbed ones were executed "
+        f"({disturbances}), so the "
         f"states differ."
-        if told
+        if disturbances
         else ""
     )
     words = {True: "success", False: "failure", None: "unknown"}

@@ -168,13 +168,13 @@ def _callbacks(plan: TrainingPlan, policy: LearnedPolicy) -> Callbacks:
         probe = Probes(_probes(plan.data, policy, held_out))
         if settings.validation_windows:
             batches = HeldOutBatches(held_out, plan.trainer.batch_size, settings.validation_windows)
-            validate = ValidationLoss(batches, weigh=policy.counted_actions)
+            validate = ValidationLoss(batches, loss_weight=policy.loss_weight)
     return Callbacks(
         probe=probe,
         validate=validate,
         evaluate=settings.evaluate,
         prepare=augment_batches(augment, policy.contract.cameras) if augment else None,
-        weigh=policy.counted_actions,
+        loss_weight=policy.loss_weight,
         logger=settings.log,
     )
 
@@ -202,8 +202,8 @@ def _probes(
 
 def _spaced(windows: Windows | MixedWindows, count: int) -> dict[str, Tensor]:
     """Returns up to `count` windows, evenly spaced."""
-    chosen = np.linspace(0, len(windows) - 1, min(count, len(windows))).round()
-    return tensors(windows, np.unique(chosen.astype(np.int64)))
+    numbers = np.linspace(0, len(windows) - 1, min(count, len(windows))).round()
+    return tensors(windows, np.unique(numbers.astype(np.int64)))
 
 
 def main() -> None:
@@ -241,7 +241,7 @@ def _plan(config: DictConfig, overrides: Sequence[str]) -> TrainingPlan:
     settings = TrainingSettings(
         augmentation=plain["augmentation"],
         validation_windows=plain["validation_windows"],
-        initialisation=Initialisation.of(plain, "keep_ranges"),
+        initialisation=Initialisation.of(plain, "keep_normalisation"),
         evaluate=_evaluation(plain, overrides, output, execution),
         execution=RecordedExecution(execution, plain["evaluation"]["execute_steps"]),
         recipe=command_recipe(),

@@ -222,7 +222,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Robots": {
         "real_robot.driver_interface.driver": ("ArmDriver", "ArmState"),
-        "real_robot.protocol_in_the_loop.loop_evaluation": ("LoopEvaluation",),
+        "real_robot.emulated_evaluation.loop_evaluation": ("LoopEvaluation",),
         "real_robot.robots.arm_backend": ("ArmBackend",),
         "real_robot.safety.filter": ("SafetyFilter",),
         "real_robot.safety.limits": ("SafetyLimits",),

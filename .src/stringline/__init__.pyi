@@ -167,7 +167,7 @@ from stringline.policies.remote.openpi import OpenpiPolicy as OpenpiPolicy
 from stringline.policies.remote.server import serve as serve
 from stringline.real_robot.driver_interface.driver import ArmDriver as ArmDriver
 from stringline.real_robot.driver_interface.driver import ArmState as ArmState
-from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation as LoopEvaluation
+from stringline.real_robot.emulated_evaluation.loop_evaluation import LoopEvaluation as LoopEvaluation
 from stringline.real_robot.robots.arm_backend import ArmBackend as ArmBackend
 from stringline.real_robot.safety.filter import SafetyFilter as SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits as SafetyLimits

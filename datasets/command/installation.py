@@ -29,7 +29,7 @@ _OF_DEVELOPERS = ("dev", "docs")
 def missing_package(error: ImportError) -> str | None:
     """Returns the missing package and the command that installs it.
 
-    None: the import failed for another reason. A package of the default installation is installed
+    None if the import failed for another reason. A package of the default installation is installed
     by `pip install stringline`, one of an extra by `pip install "stringline[extra]"`. For any other
     module, such as one of the user, no command is named.
     """

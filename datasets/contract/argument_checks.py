@@ -105,21 +105,22 @@ class Range:
         )
 
     def __str__(self) -> str:
-        """Returns the range in words, for the end of an error message."""
-        if self.below is not None:
-            end = f"below {self.below:g}"
-        else:
-            end = "" if self.most is None else f"up to {self.most:g}"
-        if self.above is not None:
-            words = f"above {self.above:g}{end and f', {end}'}"
-        elif self.least is not None:
-            upper = f"to {end.removeprefix('up to ')}" if end else "and above"
-            words = f"{self.least:g} {upper}"
-        else:
-            words = end
-        if self.whole:
-            return f"whole numbers {words}".rstrip()
-        return words or "finite numbers"
+        """Returns the allowed numbers in words, such as "an integer of at least 1"."""
+        kind = "an integer" if self.whole else "a number"
+        if self.least is not None and self.most is not None:
+            return f"{kind} from {self.least:g} to {self.most:g}"
+        ends = []
+        if self.least is not None:
+            ends.append(f"of at least {self.least:g}")
+        elif self.above is not None:
+            ends.append(f"above {self.above:g}")
+        if self.most is not None:
+            ends.append(f"{'at most' if ends else 'of at most'} {self.most:g}")
+        elif self.below is not None:
+            ends.append(f"below {self.below:g}")
+        if not ends:
+            return kind if self.whole else "a finite number"
+        return f"{kind} {' and '.join(ends)}"
 
     def check(self, **numbers: object) -> None:
         """Checks numbers, given by name; raises ValueError for a number outside of the range."""

@@ -130,7 +130,8 @@ class Contract:
         arms: Names of the arms that have a `T_base_gripper/<arm>`.
         action: One entry per dimension of `action`.
         kinematics: Joints and links of a robot that is not built in, as plain lists, strings and
-            numbers (`datasets/embodiments/embodiment_record.py`); None: those of the name, if any.
+            numbers (`datasets/embodiments/embodiment_record.py`); if None, those of the name, if
+            any.
     """
 
     embodiment: str

@@ -181,7 +181,7 @@ _OF_CAMERA = ("rgb", "depth", "segmentation", "frame", "time", "intrinsics", "T_
 
 @dataclass(frozen=True)
 class Resolution:
-    """Rows and columns of a training copy, its cameras (None: all), and the method for depth.
+    """Rows and columns of a training copy, its cameras (if None, all), and the method for depth.
 
     With depth `none` the copy has colours only.
     """
@@ -352,7 +352,7 @@ class DepthEstimation:
 
     def __post_init__(self) -> None:
         if self.batch < 1:
-            raise ValueError(f"batch is {self.batch}; allowed: 1 and above.")
+            raise ValueError(f"batch must be an integer of at least 1 (got {self.batch}).")
         if not 0 < self.farthest_m <= 65535 * self.depth_unit_m:
             most = 65535 * self.depth_unit_m
             raise ValueError(

@@ -28,7 +28,7 @@ X, Y, Z = np.eye(3)
 HINGE_SPEED = float(np.pi)  # The servos' velocity limit, rad/s.
 GRIPPER_SPEED = 2.0  # The same servo limit over the 1.58 rad that open the gripper.
 
-# Name of link and hinge, origin in the link before it, axis, range in rad, torque in Nm.
+# Name of link and revolute joint, origin in the link before it, axis, range in rad, torque in Nm.
 LINKS: tuple[
     tuple[str, str, tuple[float, float, float], Vector, tuple[float, float], float], ...
 ] = (
@@ -109,12 +109,12 @@ opening_of_finger = FINGERS.opening
 
 
 def _joints(arm: str) -> list[JointSpec]:
-    hinges = [
-        JointSpec(f"{arm}/{hinge}", arm, "hinge", low, up, HINGE_SPEED, torque)
+    revolute = [
+        JointSpec(f"{arm}/{hinge}", arm, "revolute", low, up, HINGE_SPEED, torque)
         for _, hinge, _, _, (low, up), torque in LINKS
     ]
     return [
-        *hinges,
+        *revolute,
         JointSpec(f"{arm}/gripper", arm, "gripper", 0.0, 1.0, GRIPPER_SPEED, GRIPPER_FORCE),
     ]
 

@@ -46,7 +46,7 @@ BASE_QUAT = quaternion(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 
 
 @dataclass(frozen=True)
 class _Drive:
-    """Gains of a hinge: position gain, damping, armature, friction loss."""
+    """Gains of a revolute joint: position gain, damping, armature, friction loss."""
 
     kp: float
     damping: float
@@ -135,9 +135,9 @@ BOXES: dict[str, tuple[tuple[Numbers, Numbers, Numbers], ...]] = {
 def bare_arms_mjcf() -> mjcf.RootElement:
     """Returns both arms and all cameras in the base frame; elements are named like the joints.
 
-    Actuators are in the order of the joints of the embodiment. The control of a hinge is its target
-    in rad, that of a gripper is the finger travel in metres (`finger_of_opening`). The sites
-    `left/gripper` and `right/gripper` are the gripper frames (TCP).
+    Actuators are in the order of the joints of the embodiment. The control of a revolute joint is
+    its target in rad, that of a gripper is the finger travel in metres (`finger_of_opening`). The
+    sites `left/gripper` and `right/gripper` are the gripper frames (TCP).
     """
     root = mjcf.RootElement(model="aloha")
     root.compiler.angle = "radian"

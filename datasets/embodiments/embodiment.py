@@ -1,4 +1,4 @@
-"""Embodiments: arms as chains of hinges, grippers, cameras, and capsules that enclose the links.
+"""Embodiments: arms as chains of joints, grippers, cameras, and capsules that enclose the links.
 
 Units are metres and radians in the base frame of the embodiment; the position of a gripper is its
 opening from 0 (closed) to 1 (open). `FingerTravel` converts between the travel of the fingers, the
@@ -63,7 +63,7 @@ class JointSpec:
     Attributes:
         name: Unique name, such as `left/waist`.
         arm: Name of the arm.
-        kind: `hinge` (rad) or `gripper` (opening, 0 to 1).
+        kind: `revolute` (rad) or `gripper` (opening, 0 to 1).
         lower: Lower position limit.
         upper: Upper position limit.
         velocity: Speed limit, rad/s or openings/s.
@@ -72,7 +72,7 @@ class JointSpec:
 
     name: str
     arm: str
-    kind: Literal["hinge", "gripper"]
+    kind: Literal["revolute", "gripper"]
     lower: float
     upper: float
     velocity: float
@@ -81,12 +81,12 @@ class JointSpec:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """A link with the hinge that moves it.
+    """A link with the revolute joint that moves it.
 
     Attributes:
         name: Name, such as `upper_arm`.
         T_parent_link: Pose (4, 4) in the frame of the parent link, at angle 0.
-        axis: Unit vector (3,) of the hinge, in the frame of the link.
+        axis: Unit vector (3,) of the revolute joint, in the frame of the link.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """An arm as a chain of links, one for each hinge of the arm in the joint vector.
+    """An arm as a chain of links, one for each revolute joint of the arm in the joint vector.
 
     Attributes:
         arm: Name.
@@ -113,7 +113,7 @@ class Chain:
 
     @cached_property
     def axes(self) -> Vector:
-        """Unit vectors (links, 3) of the hinges in the frames of their links."""
+        """Unit vectors (links, 3) of the revolute joints in the frames of their links."""
         return np.stack([link.axis for link in self.links])
 
     @cached_property
@@ -188,7 +188,7 @@ class Embodiment:
     Attributes:
         name: Name, such as `aloha`.
         base_frame: Description of the base frame.
-        joints: J entries; the hinges of an arm are in the order of its links.
+        joints: J entries; the revolute joints of an arm are in the order of its links.
         chains: One chain for each arm.
         cameras: Mounts of all cameras.
         capsule_mounts: Capsules that enclose the links of each arm.
@@ -227,11 +227,11 @@ class Embodiment:
         return np.array([joint.velocity for joint in self.joints])
 
     @cached_property
-    def hinges(self) -> Mapping[str, NDArray[np.int64]]:
-        """Indices of the hinges of each arm in the joint vector."""
+    def revolute_joints(self) -> Mapping[str, NDArray[np.int64]]:
+        """Indices of the revolute joints of each arm in the joint vector."""
         found: dict[str, list[int]] = {arm: [] for arm in self.arms}
         for index, joint in enumerate(self.joints):
-            if joint.kind == "hinge" and joint.arm in found:
+            if joint.kind == "revolute" and joint.arm in found:
                 found[joint.arm].append(index)
         return {arm: np.array(indices) for arm, indices in found.items()}
 
@@ -315,7 +315,7 @@ class Embodiment:
             raise ValueError(
                 f"{self.name} has {len(self.joints)} joints (last axis); got shape {q.shape}."
             )
-        angles = q[..., self.hinges[chain.arm]]
+        angles = q[..., self.revolute_joints[chain.arm]]
         turns = np.zeros((*angles.shape, 4, 4))
         turns[..., :3, :3] = rotation_about(chain.axes, angles)
         turns[..., 3, 3] = 1.0

@@ -187,7 +187,8 @@ class EmbodimentFile:
         base_frame: Description of the base frame.
         joints: What differs from the model, by joint.
         fixed: Positions of joints between base and gripper that do not move, rad or m.
-        capsules: Capsules around the links of every arm; None: fitted to the shapes of the model.
+        capsules: Capsules around the links of every arm; if None, fitted to the shapes of the
+            model.
     """
 
     name: str
@@ -330,7 +331,7 @@ def compile_embodiment(robot: RobotModel, file: EmbodimentFile) -> Embodiment:
 
 
 def moving_joints(robot: RobotModel, file: EmbodimentFile, arm: str) -> list[int]:
-    """Returns the numbers of the hinges of an arm, from the base to the gripper."""
+    """Returns the numbers of the revolute joints of an arm, from the base to the gripper."""
     part = file.arms[arm]
     base, _ = robot.frame(part.base, "base frame")
     tcp, _ = robot.frame(part.tcp, "gripper frame (tcp)")
@@ -409,7 +410,7 @@ def _hinge(robot: RobotModel, file: EmbodimentFile, arm: str, name: str, label: 
         )
     speed = part.speed or robot.speeds.get(name, DEFAULT_SPEED)
     effort = part.effort or torque_of(robot.model, number)
-    return JointSpec(label, arm, "hinge", low, high, speed, effort)
+    return JointSpec(label, arm, "revolute", low, high, speed, effort)
 
 
 def torque_of(model: mujoco.MjModel, joint: int) -> float:
@@ -441,7 +442,7 @@ def start_of(robot: RobotModel, joint: int) -> float:
 
 
 def _chain(robot: RobotModel, file: EmbodimentFile, arm: str) -> Chain:
-    """Returns an arm as links with one hinge each, and all other bodies folded into them.
+    """Returns an arm as links with one revolute joint each, and all other bodies folded into them.
 
     MuJoCo turns a body about each of its joints in their order: by q - q_0 about the axis through
     the anchor, both in the frame of the body.

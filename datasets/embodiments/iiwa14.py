@@ -28,8 +28,8 @@ STRAIGHT = np.eye(3)
 OVER = np.array([[-1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
 ASIDE = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
 
-# Origin and rotation of a link in the frame of its parent; the hinge is its z axis. Range in
-# degrees, speed in degrees/s, torque in Nm.
+# Origin and rotation of a link in the frame of its parent; the revolute joint is its z axis. Range
+# in degrees, speed in degrees/s, torque in Nm.
 LINKS: tuple[tuple[tuple[float, float, float], Matrix, float, float, float], ...] = (
     ((0.0, 0.0, 0.1575), STRAIGHT, 170.0, 85.0, 320.0),
     ((0.0, 0.0, 0.2025), OVER, 120.0, 85.0, 320.0),
@@ -62,11 +62,11 @@ START_POSE.setflags(write=False)
 
 
 def _joints(arm: str) -> list[JointSpec]:
-    hinges = [
+    revolute = [
         JointSpec(
             f"{arm}/a{number}",
             arm,
-            "hinge",
+            "revolute",
             -np.radians(limit),
             np.radians(limit),
             np.radians(speed),
@@ -75,7 +75,7 @@ def _joints(arm: str) -> list[JointSpec]:
         for number, (_, _, limit, speed, torque) in enumerate(LINKS, 1)
     ]
     return [
-        *hinges,
+        *revolute,
         JointSpec(f"{arm}/gripper", arm, "gripper", 0.0, 1.0, GRIPPER_SPEED, GRIPPER_FORCE),
     ]
 

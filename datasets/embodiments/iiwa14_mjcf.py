@@ -73,9 +73,9 @@ ORANGE_CAPSULES = (3, 5, 7)  # The covers of the joints between the long links.
 def bare_arms_mjcf(embodiment: Embodiment) -> mjcf.RootElement:
     """Returns the arms and cameras in the base frame; elements are named like the joints.
 
-    Actuators are in the order of the joints of the embodiment. The control of a hinge is its target
-    in rad, that of a gripper is the travel of each finger in metres (`FINGERS`). Sites such as
-    `arm/gripper` are the gripper frames (TCP).
+    Actuators are in the order of the joints of the embodiment. The control of a revolute joint is
+    its target in rad, that of a gripper is the travel of each finger in metres (`FINGERS`). Sites
+    such as `arm/gripper` are the gripper frames (TCP).
     """
     root = mjcf.RootElement(model=embodiment.name)
     root.compiler.angle = "radian"
@@ -98,8 +98,8 @@ def _arm(embodiment: Embodiment, chain: Chain) -> mjcf.RootElement:
     add_inertia(link, INERTIAS[0])
     size = (0.11, 0.25)
     link.add("geom", name=STAND, type="cylinder", size=size, pos=(0, 0, -0.25), rgba=DARK, **SHAPE)
-    hinges = [embodiment.joints[index] for index in embodiment.hinges[chain.arm]]
-    parts = zip(chain.links, hinges, INERTIAS[1:], GAINS, strict=True)
+    revolute = [embodiment.joints[index] for index in embodiment.revolute_joints[chain.arm]]
+    parts = zip(chain.links, revolute, INERTIAS[1:], GAINS, strict=True)
     for part, hinge, inertia, (kp, kv) in parts:
         T = part.T_parent_link
         link = link.add(

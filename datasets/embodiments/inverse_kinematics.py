@@ -49,8 +49,10 @@ class InverseKinematics:
             for arm in embodiment.arms
         }
         self._posture = mink.PostureTask(model, cost=posture_cost)
-        self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
-        speeds = {embodiment.joints[i].name: embodiment.joints[i].velocity for i in self._hinges}
+        self._revolute = np.concatenate(
+            [embodiment.revolute_joints[arm] for arm in embodiment.arms]
+        )
+        speeds = {embodiment.joints[i].name: embodiment.joints[i].velocity for i in self._revolute}
         self._limits = [mink.ConfigurationLimit(model), mink.VelocityLimit(model, speeds)]
 
     def step(self, targets: Mapping[str, Matrix], q: Vector, seconds: float) -> Vector:
@@ -137,7 +139,7 @@ class InverseKinematics:
             self._tasks[arm].set_target(
                 mink.SE3(np.concatenate([quaternion(target[:3, :3]), target[:3, 3]]))
             )
-        self._configuration.update(q=np.asarray(q, dtype=np.float64)[self._hinges])
+        self._configuration.update(q=np.asarray(q, dtype=np.float64)[self._revolute])
         self._posture.set_target(self._configuration.q)
         return [self._tasks[arm] for arm in targets]
 
@@ -157,7 +159,7 @@ class InverseKinematics:
 
     def _result(self, q: Vector) -> Vector:
         result = np.array(q, dtype=np.float64)
-        result[self._hinges] = self._configuration.q
+        result[self._revolute] = self._configuration.q
         return result
 
 
@@ -169,7 +171,7 @@ def kinematic_xml(embodiment: Embodiment) -> str:
 
 def _chain_xml(embodiment: Embodiment, chain: Chain) -> str:
     inner = f"<site name={quoteattr(f'{chain.arm}/gripper')} {_placed(chain.T_last_gripper)}/>"
-    joints = [embodiment.joints[i] for i in embodiment.hinges[chain.arm]]
+    joints = [embodiment.joints[i] for i in embodiment.revolute_joints[chain.arm]]
     for link, joint in zip(reversed(chain.links), reversed(joints), strict=True):
         hinge = (
             f'<joint name={quoteattr(joint.name)} axis="{_numbers(link.axis)}" '

@@ -300,7 +300,7 @@ def _unreadable(file: Path | None) -> str:
 
 
 def _resolved(name: str, folder: Path) -> Path | None:
-    """Returns the file of a mesh of a URDF in a folder; None: its package was not found."""
+    """Returns the file of a mesh of a URDF in a folder; None means its package was not found."""
     if name.startswith("file://"):
         return Path(name.removeprefix("file://"))
     if not name.startswith("package://"):

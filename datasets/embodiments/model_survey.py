@@ -1,6 +1,6 @@
 """What a robot model contains: arms, gripper frames, grippers, limits; as the file of a robot.
 
-A gripper frame is a frame behind the last hinge of an arm. Names such as `tcp`, `tool0` or
+A gripper frame is a frame behind the last revolute joint of an arm. Names such as `tcp`, `tool0` or
 `attachment_site` decide between several; if none does, the user chooses.
 """
 
@@ -32,7 +32,7 @@ TCP_NAMES = (
 FULL_TURN = 6.283
 """Limits of a joint without limits in the file that is written, rad: one turn to each side."""
 LEAST_HINGES = 3
-"""An arm has at least this many hinges."""
+"""An arm has at least this many revolute joints."""
 _FINGER_HINTS = re.compile(r"finger|jaw|grip|knuckle|driver|claw", re.IGNORECASE)
 
 
@@ -42,7 +42,7 @@ class Candidate:
 
     Attributes:
         frame: Name.
-        joints: Names of the hinges that move it, from the base to it.
+        joints: Names of the revolute joints that move it, from the base to it.
         rank: Place of its name in `TCP_NAMES`; their number if none fits.
     """
 
@@ -52,14 +52,14 @@ class Candidate:
 
 
 def candidates(robot: RobotModel) -> list[Candidate]:
-    """Returns the frames behind the last hinges of all arms, the likeliest first."""
+    """Returns the frames behind the last revolute joints of all arms, the likeliest first."""
     found = []
     model = robot.model
     for name, (body, _) in robot.frames.items():
         joints = [number for above in robot.way(0, body) for number in robot.joints_of(above)]
         names = tuple(model.joint(number).name for number in joints)
-        hinges = [model.jnt_type[number] == mujoco.mjtJoint.mjJNT_HINGE for number in joints]
-        if sum(hinges) < LEAST_HINGES or not all(hinges) or set(names) & _fingers(robot):
+        revolute = [model.jnt_type[number] == mujoco.mjtJoint.mjJNT_HINGE for number in joints]
+        if sum(revolute) < LEAST_HINGES or not all(revolute) or set(names) & _fingers(robot):
             continue
         found.append(Candidate(name, names, _rank(name)))
     ends = {
@@ -109,7 +109,7 @@ def survey(
     arms = {arm: _arm(robot, frame, foot, gripper, still) for arm, frame in chosen.items()}
     joints: dict[str, JointPart] = {}
     for part in arms.values():
-        for number in _hinges(robot, part):
+        for number in _revolute(robot, part):
             label = robot.model.joint(number).name
             if label not in still and not robot.model.jnt_limited[number]:
                 joints[label] = JointPart((-FULL_TURN, FULL_TURN))
@@ -247,7 +247,7 @@ def _best(robot: RobotModel, offered: Sequence[Candidate]) -> str:
 
 
 def _side(joints: Sequence[str]) -> str | None:
-    """Returns left or right if the names of all hinges of an arm's own contain it."""
+    """Returns left or right if the names of all revolute joints of an arm's own contain it."""
     for side in ("left", "right"):
         own = [name for name in joints if re.search(rf"(^|[_/]){side}|(^|[_/]){side[0]}[_/]", name)]
         if len(own) >= LEAST_HINGES:
@@ -268,7 +268,7 @@ def _fingers(robot: RobotModel) -> set[str]:
     return coupled | {name for name in robot.joints if _FINGER_HINTS.search(name)}
 
 
-def _hinges(robot: RobotModel, part: ArmPart) -> list[int]:
+def _revolute(robot: RobotModel, part: ArmPart) -> list[int]:
     base, tcp = (robot.frame(name, "frame")[0] for name in (part.base, part.tcp))
     return [number for body in robot.way(base, tcp) for number in robot.joints_of(body)]
 
@@ -283,7 +283,7 @@ def _arm(
     body, _ = robot.frame(tcp, "gripper frame (tcp)")
     part = ArmPart(tcp, base=base, gripper=_gripper(robot, body, gripper))
     home = {}
-    for number in _hinges(robot, part):
+    for number in _revolute(robot, part):
         name = robot.model.joint(number).name
         if name not in fixed:
             home[name] = start_of(robot, number)
@@ -298,7 +298,7 @@ def _foot(robot: RobotModel, tcp: int) -> str:
 
 
 def _gripper(robot: RobotModel, tcp: int, chosen: str | None) -> GripperPart | None:
-    """Returns the gripper: the joint of the fingers behind the last hinge of an arm."""
+    """Returns the gripper: the joint of the fingers behind the last revolute joint of an arm."""
     model = robot.model
     own = {number for body in robot.way(0, tcp) for number in robot.joints_of(body)}
     hand = max((int(model.jnt_bodyid[number]) for number in own), default=0)
@@ -377,7 +377,7 @@ def _directions(robot: RobotModel, part: ArmPart, home: Mapping[str, float]) -> 
     body, T_body_tcp = robot.frame(part.tcp, "gripper frame (tcp)")
     data = robot.positions(home)
     T = pose(data.xpos[body], data.xmat[body].reshape(3, 3)) @ T_body_tcp
-    joints = [int(model.jnt_bodyid[number]) for number in _hinges(robot, part)]
+    joints = [int(model.jnt_bodyid[number]) for number in _revolute(robot, part)]
     along = next(
         (
             T[:3, 3] - data.xpos[each]

@@ -124,7 +124,7 @@ CellContent: TypeAlias = Content | Cell | None
 
 @dataclass(frozen=True)
 class Row:
-    """The cells of a row; None: there is no value.
+    """The cells of a row; if None, there is no value.
 
     Attributes:
         marks: Values by which a `Filter` chooses.

@@ -22,10 +22,10 @@ from stringline.datasets.formats.checks import equal_lengths, image, inside, num
 from stringline.datasets.formats.foreign import (
     UNUSED_IMAGES,
     ForeignDataError,
-    ForeignEpisode,
     Frames,
-    LeftOut,
+    ImportedEpisode,
     Reference,
+    SkippedFields,
     camera_times,
     chosen_cameras,
     last_number,
@@ -206,7 +206,7 @@ class ActHdf5Reader:
                 file.name, last_number(file.stem, number), partial(self._read, path, file)
             )
 
-    def _read(self, root: Path, path: Path) -> ForeignEpisode:
+    def _read(self, root: Path, path: Path) -> ImportedEpisode:
         inside(root, path)
         with hdf5.opened(path) as file:
             state = self._series(file, "observations/qpos")
@@ -220,8 +220,8 @@ class ActHdf5Reader:
                 {"action": len(action), "observations/qpos": len(state), **speeds, **frames}
             )
             used = [key for entry in cameras for key in entry.keys]
-            extra, left_out = self._others(file, used, steps)
-            instruction = _instruction(file, left_out)
+            extra, skipped_fields = self._others(file, used, steps)
+            instruction = _instruction(file, skipped_fields)
             simulated = bool(hdf5.attribute(file, "sim"))
         meaning = self._layout.meaning(_columns("qpos", state), _columns("action", action))
         contract = meaning.contract([entry.camera for entry in cameras], self._hz)
@@ -234,13 +234,13 @@ class ActHdf5Reader:
         }
         if speed is not None:
             arrays["joints/velocity"] = meaning.state.imported_rates(state, speed)
-        return ForeignEpisode(
+        return ImportedEpisode(
             contract,
             arrays,
             act_images(path, cameras, swap=self._swap),
             instruction=instruction,
             extra={"simulated": simulated},
-            left_out=left_out,
+            skipped_fields=skipped_fields,
         )
 
     @staticmethod
@@ -255,20 +255,20 @@ class ActHdf5Reader:
             for key in hdf5.keys(file)
             if key.startswith((f"{IMAGES}/", f"{DEPTHS}/")) and key not in used
         }
-        extra, left_out = hdf5.others(file, {*used, *known, *others}, steps)
-        return extra, left_out | others
+        extra, skipped_fields = hdf5.others(file, {*used, *known, *others}, steps)
+        return extra, skipped_fields | others
 
     @staticmethod
     def _series(file: Any, key: str) -> Array:
         return numbers(key, hdf5.rows(hdf5.dataset(file, key), key))
 
 
-def _instruction(file: Any, left_out: dict[str, str]) -> str:
-    """Returns the first instruction of a file and adds others to `left_out`."""
+def _instruction(file: Any, skipped_fields: dict[str, str]) -> str:
+    """Returns the first instruction of a file and adds others to `skipped_fields`."""
     for key in INSTRUCTION_KEYS:
         if found := hdf5.texts(file, key):
             if len(set(found)) > 1:
-                left_out[key] = "instructions after the first one"
+                skipped_fields[key] = "instructions after the first one"
             return found[0]
     return ""
 
@@ -321,7 +321,7 @@ class ActHdf5Writer:
         self._cameras = cameras
         self._quality = jpeg_quality
 
-    def write(self, store: EpisodeStore, path: Path) -> LeftOut:
+    def write(self, store: EpisodeStore, path: Path) -> SkippedFields:
         """Writes `episode_0.hdf5` and so on into a new folder; returns what the format lacks.
 
         Raises:
@@ -344,7 +344,7 @@ class ActHdf5Writer:
             for number, episode in exporting.with_progress(episodes):
                 self._write(folder / f"episode_{number}.hdf5", episode, cameras)
         series = [key for each in episodes for key in _further(each)]
-        return exporting.left_out(episodes, {*HELD, *series}, cameras)
+        return exporting.skipped_fields(episodes, {*HELD, *series}, cameras)
 
     def _write(self, path: Path, episode: StoredEpisode, cameras: Mapping[str, str]) -> None:
         arrays = episode.arrays

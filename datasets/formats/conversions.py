@@ -292,7 +292,7 @@ class NumberVector:
 
     Attributes:
         columns: Places of the D numbers in a longer or differently ordered foreign vector, for
-            imports; None: the vector has these numbers in this order.
+            imports; if None, the vector has these numbers in this order.
     """
 
     dimensions: tuple[Dimension, ...]

@@ -28,9 +28,9 @@ from stringline.datasets.formats.conversions import (
 )
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
-    ForeignEpisode,
-    LeftOut,
+    ImportedEpisode,
     Reference,
+    SkippedFields,
     camera_times,
 )
 from stringline.datasets.formats.image_codecs import DepthOptions
@@ -46,7 +46,7 @@ from stringline.datasets.formats.replay_buffer import (
     replay_images,
     video_cameras,
 )
-from stringline.datasets.formats.vector_layout import Meaning, VectorLayout, joint_arrays
+from stringline.datasets.formats.vector_layout import VectorLayout, VectorSpec, joint_arrays
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
@@ -114,8 +114,8 @@ class DiffusionPolicyReader:
             yield Reference(path.name, number, read)
 
     def _with_videos(
-        self, read: Callable[[], ForeignEpisode], folder: Path, number: int
-    ) -> ForeignEpisode:
+        self, read: Callable[[], ImportedEpisode], folder: Path, number: int
+    ) -> ImportedEpisode:
         """Returns an episode with the videos beside the buffer as its images."""
         episode = read()
         time = episode.arrays["time"]
@@ -134,7 +134,7 @@ class DiffusionPolicyReader:
         cameras: Sequence[ReplayCamera],
         bounds: tuple[int, int],
         beside: Mapping[str, str],
-    ) -> ForeignEpisode:
+    ) -> ImportedEpisode:
         names = [_columns(buffer, key) if key else [] for key in (self._state, self._action)]
         meaning = self._layout.meaning(*names)
         state = numbers(self._state, buffer.rows(self._state, *bounds)) if self._state else None
@@ -146,12 +146,12 @@ class DiffusionPolicyReader:
             **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
         }
         used = [key for key in (self._state, self._action) if key]
-        further, left_out = other_series(buffer, used, cameras, bounds)
-        return ForeignEpisode(
+        further, skipped_fields = other_series(buffer, used, cameras, bounds)
+        return ImportedEpisode(
             contract,
             arrays | camera_times(contract, time) | further,
             replay_images(buffer, cameras, bounds),
-            left_out={**left_out, **beside},
+            skipped_fields={**skipped_fields, **beside},
         )
 
 
@@ -186,7 +186,7 @@ class DiffusionPolicyWriter:
         """Sets the exported series by camera; None writes all cameras with their own names."""
         self._cameras = cameras
 
-    def write(self, store: EpisodeStore, path: Path) -> LeftOut:
+    def write(self, store: EpisodeStore, path: Path) -> SkippedFields:
         """Writes a folder, or a zip file if the name ends in `.zip`; returns what it lacks.
 
         Raises:
@@ -210,7 +210,7 @@ class DiffusionPolicyWriter:
             _fill(folder, episodes, cameras, named)
             if zipped:
                 _zip(folder, result)
-        return exporting.left_out(episodes, {*HELD, *named.values()}, cameras)
+        return exporting.skipped_fields(episodes, {*HELD, *named.values()}, cameras)
 
 
 def _further(episodes: list[StoredEpisode]) -> dict[str, str]:
@@ -354,14 +354,14 @@ class UmiReader:
         cameras: Sequence[ReplayCamera],
         arms: list[str],
         bounds: tuple[int, int],
-    ) -> ForeignEpisode:
+    ) -> ImportedEpisode:
         series = np.concatenate([_series(buffer, arm, bounds) for arm in arms], axis=1)
         motion = NumberVector(
             tuple(d for arm in arms for d in pose_dimensions(arm, FRAME, self._gripper))
         )
         state = motion.imported("robot<i>_eef_pos, _eef_rot_axis_angle, _gripper_width", series)
         grippers = NumberVector(motion.dimensions[6::7])
-        meaning = Meaning(
+        meaning = VectorSpec(
             grippers, motion, "umi", "the map of UMI's SLAM; z up where it was aligned with a tag"
         )
         time = np.arange(len(state)) / self._hz
@@ -377,12 +377,12 @@ class UmiReader:
                 for i, arm in enumerate(arms)
             },
         }
-        further, left_out = other_series(buffer, _series_of(arms), cameras, bounds)
-        return ForeignEpisode(
+        further, skipped_fields = other_series(buffer, _series_of(arms), cameras, bounds)
+        return ImportedEpisode(
             contract,
             arrays | camera_times(contract, time) | further,
             replay_images(buffer, cameras, bounds),
-            left_out=left_out,
+            skipped_fields=skipped_fields,
         )
 
 

@@ -56,34 +56,34 @@ def lerobot_poses(
         read: Returns the rows (T, 6) of a feature.
     """
     found: Poses = {}
-    left_out: Reasons = {}
+    skipped_fields: Reasons = {}
     for key, camera in cameras.items():
         source = LEROBOT_POSES + key.removeprefix(LEROBOT_IMAGES)
         if source in features and names_of(features, source) == AXES:
-            _add(found, left_out, (camera, key), partial(read, source))
-    return found, left_out
+            _add(found, skipped_fields, (camera, key), partial(read, source))
+    return found, skipped_fields
 
 
 def rlds_poses(values: Mapping[str, Any], cameras: Mapping[str, str]) -> tuple[Poses, Reasons]:
     """Returns the same of an example of RLDS; `cameras` are names by feature of a step."""
     found: Poses = {}
-    left_out: Reasons = {}
+    skipped_fields: Reasons = {}
     for key, camera in cameras.items():
         if (numbers := values.get(RLDS_POSES.get(key, ""))) is not None:
             rows = numbers if isinstance(numbers, np.ndarray) else np.empty(0)
-            _add(found, left_out, (camera, key), partial(rows.reshape, 1, -1))
-    return found, left_out
+            _add(found, skipped_fields, (camera, key), partial(rows.reshape, 1, -1))
+    return found, skipped_fields
 
 
 def _add(
-    found: Poses, left_out: Reasons, names: tuple[str, str], read: Callable[[], Array]
+    found: Poses, skipped_fields: Reasons, names: tuple[str, str], read: Callable[[], Array]
 ) -> None:
     """Adds the poses of a camera, or the reason why they are left out."""
     camera, key = names
     try:
         found[camera] = camera_pose(key, read())
     except ForeignDataError as error:
-        left_out[f"pose of {camera}"] = str(error)
+        skipped_fields[f"pose of {camera}"] = str(error)
 
 
 def camera_pose(camera: str, rows: Array) -> Array:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.atomic import check_space, explained_full_disk, sync, sync_tree
-from stringline.datasets.formats.foreign import LeftOut
+from stringline.datasets.formats.foreign import SkippedFields
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
@@ -109,9 +109,9 @@ def common_keys(episodes: Sequence[StoredEpisode]) -> list[str]:
     ]
 
 
-def left_out(
+def skipped_fields(
     episodes: Sequence[StoredEpisode], held: Collection[str], cameras: Collection[str]
-) -> LeftOut:
+) -> SkippedFields:
     """Counts the episodes with each kind of data that an export does not contain.
 
     Args:
@@ -128,7 +128,7 @@ def left_out(
 
 
 def _names(episode: StoredEpisode, cameras: Collection[str]) -> set[str]:
-    """Returns the kinds of data of an episode, as `held` of `left_out` names them."""
+    """Returns the kinds of data of an episode, as `held` of `skipped_fields` names them."""
     attributes = episode.attributes
     there = {"success": attributes.success is not None, "instruction": attributes.instruction}
     found = {name for name, value in there.items() if value}

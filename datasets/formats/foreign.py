@@ -1,6 +1,6 @@
 """Interfaces of readers and writers of foreign formats, and what an import leaves out.
 
-A reader lists references to episodes; each reference reads a `ForeignEpisode`, whose further
+A reader lists references to episodes; each reference reads an `ImportedEpisode`, whose further
 numeric series become `series/<name>`. What has no place is reported by its name and the reason.
 """
 
@@ -21,7 +21,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.zarr_layout import array_name
 
 Frames = Callable[[], Iterator[Array]]
-LeftOut = Counter[tuple[str, str]]
+SkippedFields = Counter[tuple[str, str]]
 """Number of episodes that lack a part of their data, by its name and the reason."""
 
 
@@ -30,7 +30,7 @@ class ForeignDataError(ValueError):
 
 
 @dataclass(frozen=True)
-class ForeignEpisode:
+class ImportedEpisode:
     """A foreign episode in the terms of the contract; its images are read on demand.
 
     Attributes:
@@ -39,7 +39,8 @@ class ForeignEpisode:
             per entry of `time/<camera>`.
         success: Whether the task was achieved, if known.
         extra: Further information as plain JSON.
-        left_out: What the data have beyond the episode: the reason why it is left out, by its name.
+        skipped_fields: What the data have beyond the episode: the reason why it is left out, by its
+            name.
         camera_poses: Poses (4, 4) or (F, 4, 4) to the base frame by the name of a camera, of which
             the data have no intrinsics.
     """
@@ -50,7 +51,7 @@ class ForeignEpisode:
     instruction: str = ""
     success: bool | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    skipped_fields: Mapping[str, str] = field(default_factory=dict)
     camera_poses: Mapping[str, Array] = field(default_factory=dict)
 
 
@@ -60,7 +61,7 @@ class Reference:
 
     file: str
     number: int
-    read: Callable[[], ForeignEpisode]
+    read: Callable[[], ImportedEpisode]
 
     def __str__(self) -> str:
         """Returns the name of the episode in messages."""
@@ -78,7 +79,7 @@ class Reader(Protocol):
 class Writer(Protocol):
     """A writer of a foreign format."""
 
-    def write(self, store: EpisodeStore, path: Path) -> LeftOut:
+    def write(self, store: EpisodeStore, path: Path) -> SkippedFields:
         """Writes the episodes of a store to `path`, and returns what the format cannot hold.
 
         The result appears at once; a full disk leaves nothing there.
@@ -102,14 +103,14 @@ def last_number(name: str, default: int) -> int:
     return int(found[-1]) if found else default
 
 
-def table_of(left_out: LeftOut, episodes: int) -> str:
+def table_of(skipped_fields: SkippedFields, episodes: int) -> str:
     """Returns a table of the parts of the data that were left out; empty without any."""
-    if not left_out:
+    if not skipped_fields:
         return ""
-    width = max(len(printable(name)) for name, _ in left_out)
+    width = max(len(printable(name)) for name, _ in skipped_fields)
     lines = [
         f"  {printable(name):<{width}}  {count} of {episodes} episodes: {printable(reason)}\n"
-        for (name, reason), count in sorted(left_out.items())
+        for (name, reason), count in sorted(skipped_fields.items())
     ]
     return f"Left out of the data:\n{''.join(lines)}"
 
@@ -151,7 +152,7 @@ def extra_series(
     if len(offered) > MOST_SERIES:
         raise ForeignDataError(f"it has {len(offered)} series; allowed: up to {MOST_SERIES}.")
     arrays: dict[str, Array] = {}
-    left_out: dict[str, str] = {}
+    skipped_fields: dict[str, str] = {}
     for name, described in sorted(offered.items()):
         key = f"{SERIES}{name.replace('.', '/')}"
         reason = "another series has the same name" if key in arrays else _unfit(key, described)
@@ -163,8 +164,8 @@ def extra_series(
             except ForeignDataError as error:
                 reason = str(error)
         if reason:
-            left_out[name] = reason
-    return arrays, left_out
+            skipped_fields[name] = reason
+    return arrays, skipped_fields
 
 
 def _unfit(key: str, described: Any) -> str:

@@ -24,11 +24,11 @@ from stringline.datasets.files.atomic import NoSpaceError, exclusive
 from stringline.datasets.formats.checks import blamed_on_data
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
-    ForeignEpisode,
     Frames,
-    LeftOut,
+    ImportedEpisode,
     Reader,
     Reference,
+    SkippedFields,
 )
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
@@ -50,7 +50,7 @@ class ImportedCameras:
     calibration: CameraCalibration | None = None
     size: ImageSize | None = None
 
-    def of(self, episode: ForeignEpisode) -> ForeignEpisode:
+    def of(self, episode: ImportedEpisode) -> ImportedEpisode:
         """Returns an episode with calibrated cameras and images of the size.
 
         Raises:
@@ -60,7 +60,9 @@ class ImportedCameras:
             contract = self.calibration.contract(episode.contract, episode.camera_poses)
             new = self.calibration.arrays(contract, episode.arrays, episode.camera_poses)
             episode = replace(episode, contract=contract, arrays={**episode.arrays, **new})
-        episode = replace(episode, left_out={**_unused_poses(episode), **episode.left_out})
+        episode = replace(
+            episode, skipped_fields={**_unused_poses(episode), **episode.skipped_fields}
+        )
         return episode if self.size is None else _resized(episode, self.size)
 
     def changes(self, contract: Contract) -> list[str]:
@@ -68,13 +70,13 @@ class ImportedCameras:
         return [] if self.calibration is None else self.calibration.scaled(contract)
 
 
-def _unused_poses(episode: ForeignEpisode) -> dict[str, str]:
+def _unused_poses(episode: ImportedEpisode) -> dict[str, str]:
     """Returns why the poses of cameras without geometry are left out."""
     bare = [camera.name for camera in episode.contract.cameras if not camera.has_geometry]
     return {f"pose of {name}": _INTRINSICS for name in bare if name in episode.camera_poses}
 
 
-def _resized(episode: ForeignEpisode, size: ImageSize) -> ForeignEpisode:
+def _resized(episode: ImportedEpisode, size: ImageSize) -> ImportedEpisode:
     old = episode.contract
     arrays = dict(episode.arrays)
     images = dict(episode.images)
@@ -96,7 +98,7 @@ def _resized_frames(frames: Frames, size: ImageSize, *, depth: bool) -> Iterator
 
 
 ORIGIN = "imported_from"
-LEFT_OUT = "left_out"
+SKIPPED_FIELDS = "skipped_fields"
 """Attribute `extra` of an episode: why parts of the foreign episode were left out, by name."""
 Origin = tuple[str, str, int, int]
 Item = TypeVar("Item")
@@ -111,13 +113,14 @@ class Outcome:
         imported: Names of the new episodes.
         present: Number of those present before.
         refused: Errors of the others, by their name in messages.
-        left_out: By name and reason, the number of new episodes that lack a part of their data.
+        skipped_fields: By name and reason, the number of new episodes that lack a part of their
+            data.
     """
 
     imported: tuple[str, ...]
     present: int
     refused: Mapping[str, str]
-    left_out: LeftOut
+    skipped_fields: SkippedFields
 
 
 @dataclass(frozen=True)
@@ -164,18 +167,18 @@ def import_locked(
     contract = _common_contract(before, readable, source)
     known = {origin for episode in before if (origin := origin_of(episode))}
     imported = []
-    parts: LeftOut = Counter()
+    parts: SkippedFields = Counter()
     present = 0
     for entry in _with_progress(readable, "importing"):
         if entry.origin in known:
             present += 1
             continue
-        with _left_out(entry.reference, refused):
+        with _noted_refusal(entry.reference, refused):
             _check_contract(contract, entry.contract)
             name = task or path.resolve().stem
             episode = _read(entry.reference, cameras)
             imported.append(_store(store, entry.reference.number, episode, name, entry.origin))
-            parts.update(episode.left_out.items())
+            parts.update(episode.skipped_fields.items())
             known.add(entry.origin)
     return Outcome(tuple(imported), present, refused, parts)
 
@@ -202,7 +205,7 @@ def _survey(
     with blamed_on_data():
         references = list(reader.episodes(path))
     for reference in _with_progress(references, "reading"):
-        with _left_out(reference, refused):
+        with _noted_refusal(reference, refused):
             try:
                 episode = _read(reference, cameras, tell=not found)
             except ForeignDataError as error:
@@ -223,7 +226,7 @@ def _wrong_option(error: ForeignDataError) -> ForeignDataError | None:
 
 
 @contextmanager
-def _left_out(reference: Reference, refused: dict[str, str]) -> Iterator[None]:
+def _noted_refusal(reference: Reference, refused: dict[str, str]) -> Iterator[None]:
     """Reports an episode whose data are wrong, and goes on."""
     try:
         yield
@@ -234,7 +237,7 @@ def _left_out(reference: Reference, refused: dict[str, str]) -> Iterator[None]:
 
 def _read(
     reference: Reference, cameras: ImportedCameras | None, *, tell: bool = False
-) -> ForeignEpisode:
+) -> ImportedEpisode:
     """Reads an episode, with the options for cameras; `tell` what these change."""
     with blamed_on_data():
         episode = reference.read()
@@ -277,10 +280,12 @@ def _check_contract(common: Contract | None, contract: Contract) -> None:
 
 
 def _store(
-    store: EpisodeStore, number: int, episode: ForeignEpisode, task: str, origin: Origin
+    store: EpisodeStore, number: int, episode: ImportedEpisode, task: str, origin: Origin
 ) -> str:
     """Copies one episode and returns its name; an invalid episode leaves nothing in the store."""
-    left_out = {LEFT_OUT: dict(episode.left_out)} if episode.left_out else {}
+    skipped_fields = (
+        {SKIPPED_FIELDS: dict(episode.skipped_fields)} if episode.skipped_fields else {}
+    )
     kept = dict(zip(("source", "file", "episode", "action_crc32"), origin, strict=True))
     attributes = EpisodeAttributes(
         contract=episode.contract,
@@ -289,7 +294,7 @@ def _store(
         success=episode.success,
         source=origin[0],
         instruction=episode.instruction,
-        extra={**episode.extra, **left_out, ORIGIN: kept},
+        extra={**episode.extra, **skipped_fields, ORIGIN: kept},
     )
     with store.writer(attributes, expected_bytes=_size(episode)) as writer:
         try:
@@ -301,7 +306,7 @@ def _store(
             raise ForeignDataError(str(error)) from error
 
 
-def _copy(episode: ForeignEpisode, writer: EpisodeWriter) -> None:
+def _copy(episode: ImportedEpisode, writer: EpisodeWriter) -> None:
     for key, array in episode.arrays.items():
         writer.put(key, array)
     for key, frames in episode.images.items():
@@ -314,7 +319,7 @@ def _copy(episode: ForeignEpisode, writer: EpisodeWriter) -> None:
             raise ForeignDataError(f"{key} has {count} frames; expected: {expected}.")
 
 
-def _size(episode: ForeignEpisode) -> int:
+def _size(episode: ImportedEpisode) -> int:
     """Returns the size of an episode in the store in bytes."""
     steps = len(episode.arrays["time"])
     per_step = sum(

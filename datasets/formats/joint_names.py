@@ -139,7 +139,7 @@ def _chosen(
 
 
 def _same(robot: Embodiment, name: str, gripper: bool) -> str | None:
-    """Returns the joint of the robot that has the name of a number; None: there is none."""
+    """Returns the joint of the robot that has the name of a number; None if there is none."""
     bare = _SUFFIX.sub("", name)
     forms = (name, bare, bare.rpartition("/")[2])
     for form in forms:
@@ -172,11 +172,11 @@ def check_limits(robot: Embodiment, name: str, positions: np.ndarray) -> None:
     """Checks recorded positions (T, J) against the limits of the joints.
 
     Raises:
-        ForeignDataError: A hinge is more than `BEYOND_LIMITS_RAD` outside of its limits.
+        ForeignDataError: A revolute joint is more than `BEYOND_LIMITS_RAD` outside of its limits.
     """
-    hinge = np.array([joint.kind == "hinge" for joint in robot.joints])
+    revolute = np.array([joint.kind == "revolute" for joint in robot.joints])
     outside = np.maximum(robot.lower - positions, positions - robot.upper)
-    outside[:, ~hinge] = 0.0
+    outside[:, ~revolute] = 0.0
     frame, column = np.unravel_index(np.argmax(outside), outside.shape)
     if outside[frame, column] > BEYOND_LIMITS_RAD:
         joint = robot.joints[column]

@@ -29,8 +29,8 @@ from stringline.datasets.formats.foreign import (
     UNUSED_IMAGES,
     Described,
     ForeignDataError,
-    ForeignEpisode,
     Frames,
+    ImportedEpisode,
     Reference,
     camera_times,
     extra_series,
@@ -65,13 +65,13 @@ class Instructions(NamedTuple):
         text: The instruction of most steps.
         arrays: `PER_STEP` if the instruction changes.
         extra: The instructions by their place, if they change.
-        left_out: What the episode does not keep.
+        skipped_fields: What the episode does not keep.
     """
 
     text: str
     arrays: Mapping[str, Array]
     extra: Mapping[str, Any]
-    left_out: Mapping[str, str]
+    skipped_fields: Mapping[str, str]
 
 
 def instructions_of(root: Path, tasks: Sequence[str], numbers: Array | None) -> Instructions:
@@ -198,7 +198,7 @@ class LeRobotReader:
 
     def _read(
         self, root: Path, info: Mapping[str, Any], cameras: list[FeatureCamera], location: Location
-    ) -> ForeignEpisode:
+    ) -> ImportedEpisode:
         features = info["features"]
         names = [names_of(features, key) if key else [] for key in (self._state, self._action)]
         meaning = self._layout.meaning(*names)
@@ -222,18 +222,23 @@ class LeRobotReader:
         arrays |= camera_times(contract, time)
         if REWARD in columns:
             arrays["reward"] = np.asarray(columns[REWARD], np.float32).reshape(-1)
-        said = _said(root, location, part)
-        further, left_out = _further(part, others)
-        poses, unfit = _poses(part, others, cameras)
-        return ForeignEpisode(
+        instructions = _instructions(root, location, part)
+        further, skipped_fields = _further(part, others)
+        poses, invalid_poses = _poses(part, others, cameras)
+        return ImportedEpisode(
             contract,
-            {**arrays, **said.arrays, **further},
+            {**arrays, **instructions.arrays, **further},
             self._camera_frames(cameras, location, start, time, float(info["fps"])),
-            instruction=said.text,
+            instruction=instructions.text,
             success=bool(columns[SUCCESS].any()) if SUCCESS in columns else None,
-            extra={**said.extra, **split_of(info, location.number)},
+            extra={**instructions.extra, **split_of(info, location.number)},
             camera_poses=poses,
-            left_out={**left_out, **unfit, **said.left_out, **_alpha(features, cameras)},
+            skipped_fields={
+                **skipped_fields,
+                **invalid_poses,
+                **instructions.skipped_fields,
+                **_alpha(features, cameras),
+            },
         )
 
     def _others(
@@ -308,7 +313,7 @@ class LeRobotReader:
             )
 
 
-def _said(root: Path, location: Location, part: Any) -> Instructions:
+def _instructions(root: Path, location: Location, part: Any) -> Instructions:
     known = TASK_INDEX in part.column_names
     numbered = parquet.numbers(TASK_INDEX, part[TASK_INDEX]) if known else None
     return instructions_of(root, location.tasks, numbered)
@@ -318,21 +323,23 @@ def _further(
     part: Any, features: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """Returns further features of an episode as series, and why others are left out."""
-    left_out = {}
+    skipped_fields = {}
     offered = {}
     for key, feature in features.items():
         if feature["dtype"] in ("image", "video"):
-            left_out[key] = UNUSED_IMAGES
+            skipped_fields[key] = UNUSED_IMAGES
         elif key not in part.column_names:
-            left_out[key] = "no column of the data"
+            skipped_fields[key] = "no column of the data"
         elif len(feature["shape"]) > 1:
-            left_out[key] = "several axes per step"
+            skipped_fields[key] = "several axes per step"
         else:
             numeric = feature["dtype"] != "string"
             kind = np.dtype(feature["dtype"] if numeric else object)
             offered[key] = Described((len(part), *feature["shape"]), kind)
-    found, unfit = extra_series(offered, lambda key: parquet.numbers(key, part[key]), len(part))
-    return found, left_out | unfit
+    found, without_numbers = extra_series(
+        offered, lambda key: parquet.numbers(key, part[key]), len(part)
+    )
+    return found, skipped_fields | without_numbers
 
 
 def _poses(
@@ -355,7 +362,7 @@ def _alpha(features: Mapping[str, Any], cameras: list[FeatureCamera]) -> dict[st
     }
 
 
-def _fail(message: str) -> ForeignEpisode:
+def _fail(message: str) -> ImportedEpisode:
     raise ForeignDataError(message)
 
 

@@ -50,9 +50,9 @@ def read_info(root: Path) -> dict[str, Any]:
 def _problems(info: Mapping[str, Any]) -> Iterator[str]:
     """Yields what is wrong with the types of the fields that the reader uses."""
     if info["fps"] not in POSITIVE:
-        yield f"fps is {info['fps']!r}; allowed: {POSITIVE}"
+        yield f"fps must be {POSITIVE} (got {info['fps']!r})"
     if info.get("chunks_size", 1) not in COUNT:
-        yield f"chunks_size is {info['chunks_size']!r}; allowed: {COUNT}"
+        yield f"chunks_size must be {COUNT} (got {info['chunks_size']!r})"
     features = info["features"]
     if not isinstance(features, dict):
         yield f"features is a {type(features).__name__}; allowed: a description by name"

@@ -15,7 +15,7 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array, Camera, Contract
 from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
 from stringline.datasets.formats import exporting, lerobot_tables
-from stringline.datasets.formats.foreign import LeftOut
+from stringline.datasets.formats.foreign import SkippedFields
 from stringline.datasets.formats.image_codecs import png
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.video import check_encoder, write_video
@@ -183,7 +183,7 @@ class LeRobotWriter:
         self._encoder = dict(encoder or {"g": "2", "crf": "30"})
         self._cameras = cameras
 
-    def write(self, store: EpisodeStore, path: Path) -> LeftOut:
+    def write(self, store: EpisodeStore, path: Path) -> SkippedFields:
         """Writes the data set into a new folder and returns what the format cannot store."""
         episodes = exporting.episodes_of(store)
         contract = episodes[0].attributes.contract
@@ -207,7 +207,7 @@ class LeRobotWriter:
             features |= self._image_features(cameras, contract.control_hz)
             totals = (len(episodes), entries[-1]["dataset_to_index"], len(numbers.tasks))
             _write_json(root / "meta/info.json", self._info(contract, features, totals))
-        return exporting.left_out(episodes, {"rgb", "depth", *numbers.held}, names)
+        return exporting.skipped_fields(episodes, {"rgb", "depth", *numbers.held}, names)
 
     def _write(
         self,

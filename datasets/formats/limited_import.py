@@ -31,13 +31,13 @@ from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
-    ForeignEpisode,
-    LeftOut,
+    ImportedEpisode,
     Reader,
     Reference,
+    SkippedFields,
 )
 from stringline.datasets.formats.importing import (
-    LEFT_OUT,
+    SKIPPED_FIELDS,
     ImportedCameras,
     Outcome,
     import_locked,
@@ -114,8 +114,8 @@ def import_limited(
         names = [name for name in store.names() if name not in before]
         new = tuple(name for name in names if origin_of(store.episode(name)))
         earlier = len(new) - len(outcome.imported)
-        present, left_out = outcome.present - earlier, _left_out(store, new)
-        return replace(outcome, imported=new, present=present, left_out=left_out)
+        present, skipped_fields = outcome.present - earlier, _skipped_fields(store, new)
+        return replace(outcome, imported=new, present=present, skipped_fields=skipped_fields)
 
 
 def _in_processes(work: _Work) -> Outcome:
@@ -133,11 +133,11 @@ def _in_processes(work: _Work) -> Outcome:
         fatal[episode] = reason
 
 
-def _left_out(store: EpisodeStore, names: tuple[str, ...]) -> LeftOut:
+def _skipped_fields(store: EpisodeStore, names: tuple[str, ...]) -> SkippedFields:
     """Returns what the episodes lack; processes that ended did not send it."""
-    parts: LeftOut = Counter()
+    parts: SkippedFields = Counter()
     for name in names:
-        parts.update(store.episode(name).attributes.extra.get(LEFT_OUT, {}).items())
+        parts.update(store.episode(name).attributes.extra.get(SKIPPED_FIELDS, {}).items())
     return parts
 
 
@@ -255,7 +255,7 @@ class _Announced:
         for reference in self._reader.episodes(path):
             yield replace(reference, read=partial(self._read, reference))
 
-    def _read(self, reference: Reference) -> ForeignEpisode:
+    def _read(self, reference: Reference) -> ImportedEpisode:
         name = str(reference).encode()[: _LONGEST_NAME - 1].decode(errors="ignore")
         if name in self._fatal:
             raise ForeignDataError(self._fatal[name])

@@ -20,8 +20,8 @@ from stringline.datasets.formats.foreign import (
     NOT_CHOSEN,
     UNUSED_IMAGES,
     ForeignDataError,
-    ForeignEpisode,
     Frames,
+    ImportedEpisode,
     Reference,
     last_number,
 )
@@ -144,12 +144,12 @@ def left_numbers(
     selections: Sequence[Selection], series: Mapping[str, Sequence[Mapping[str, float]]]
 ) -> dict[str, str]:
     """Returns the numbers of the chosen topics that no selection names, with the reason."""
-    left_out: dict[str, str] = {}
+    skipped_fields: dict[str, str] = {}
     for topic, rows in series.items():
         chosen = [selection[topic] for selection in selections if topic in selection]
         named = {name for names in chosen for name in names or rows[0]}
-        left_out |= {f"{topic} {name}": NOT_CHOSEN for name in rows[0] if name not in named}
-    return left_out
+        skipped_fields |= {f"{topic} {name}": NOT_CHOSEN for name in rows[0] if name not in named}
+    return skipped_fields
 
 
 def _number(topic: str, message: int, row: Mapping[str, float], name: str) -> float:
@@ -190,7 +190,7 @@ class McapReader:
             control_hz: Steps per second.
             state: The topics of the joint state, each with the names of its numbers, or None for
                 all. Numbers of `JointState` have the names of the joints, others those of their
-                fields, such as `data.0`. None: without a state.
+                fields, such as `data.0`. If None, without a state.
             action: The same for the action.
             cameras: Name of the camera by topic of its images.
             depth: Topic of the aligned depth by topic of the images.
@@ -249,7 +249,7 @@ class McapReader:
             read = partial(self._read, path, file, self._cameras)
             yield Reference(name, last_number(file.stem, number), read)
 
-    def _read(self, root: Path, path: Path, topics: CameraTopics) -> ForeignEpisode:
+    def _read(self, root: Path, path: Path, topics: CameraTopics) -> ImportedEpisode:
         recording = McapRecording(inside(root, path))
         topics.check(recording)
         vectors = [*self._state, *self._action]
@@ -276,17 +276,17 @@ class McapReader:
             cameras.append(camera)
             arrays |= geometry | entry.series(int(line.steps[0]))
             images |= entry.frames(recording)
-        return ForeignEpisode(
+        return ImportedEpisode(
             meaning.contract(cameras, self._resampling.control_hz, tuple(self._grippers)),
             arrays,
             images,
             instruction=self._text(recording),
             extra={"start_ns": int(line.steps[0])},
-            left_out=self._left_out(recording, topics, numbers)
+            skipped_fields=self._skipped_fields(recording, topics, numbers)
             | _left_fields(recording, vectors, messages),
         )
 
-    def _left_out(
+    def _skipped_fields(
         self,
         recording: McapRecording,
         topics: CameraTopics,
@@ -298,12 +298,12 @@ class McapReader:
         if self._base is not None:
             used |= {*recording.of_kinds(*TRANSFORM_KINDS)}
         images = recording.of_kinds(*IMAGE_KINDS)
-        left_out = {
+        skipped_fields = {
             topic: UNUSED_IMAGES if topic in images else NOT_CHOSEN
             for topic in recording.topics
             if topic not in used
         }
-        return left_out | left_numbers([self._state, self._action], numbers)
+        return skipped_fields | left_numbers([self._state, self._action], numbers)
 
     def _gripper_poses(self, tree: TransformTree | None, steps: Times) -> dict[str, Array]:
         if tree is None or self._base is None:
@@ -361,11 +361,11 @@ def _left_fields(
     recording: McapRecording, topics: Sequence[str], messages: Mapping[str, Sequence[Message]]
 ) -> dict[str, str]:
     """Returns the fields of joints that have no place, with the reason."""
-    left_out: dict[str, str] = {}
+    skipped_fields: dict[str, str] = {}
     for topic in topics:
         contents = [each.content for each in messages[topic]]
-        left_out |= left_fields(topic, recording.topics[topic].kind, contents)
-    return left_out
+        skipped_fields |= left_fields(topic, recording.topics[topic].kind, contents)
+    return skipped_fields
 
 
 def _offered(recording: McapRecording) -> str:

@@ -270,7 +270,7 @@ class CameraTopics:
     Attributes:
         cameras: Name of the camera by topic of its images.
         depth: Topic of the depth by topic of the images.
-        calibration: Topic of the calibration by topic of the images; None: `camera_info` beside
+        calibration: Topic of the calibration by topic of the images; if None, `camera_info` beside
             the images, if it exists.
         source: Source of the depth.
     """

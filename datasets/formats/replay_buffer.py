@@ -143,14 +143,14 @@ class ReplayBuffer:
             for key, shape in self.shapes.items()
             if key not in taken
         }
-        found, left_out = extra_series(
+        found, skipped_fields = extra_series(
             offered, lambda key: self.rows(key, *bounds), bounds[1] - bounds[0]
         )
-        left_out |= dict.fromkeys(self._others, NO_NUMBERS)
-        for key in [*taken, *(name for name in offered if name not in left_out)]:
+        skipped_fields |= dict.fromkeys(self._others, NO_NUMBERS)
+        for key in [*taken, *(name for name in offered if name not in skipped_fields)]:
             if self._omitted(key, *bounds):
-                left_out[f"chunks of {key}"] = "not stored; read as the fill value"
-        return found, left_out
+                skipped_fields[f"chunks of {key}"] = "not stored; read as the fill value"
+        return found, skipped_fields
 
     def each_row(self, key: str, start: int, stop: int) -> Iterator[Array]:
         """Yields rows of a series and reads them chunk by chunk."""
@@ -265,11 +265,11 @@ def other_series(
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """Returns further series of an episode, see `ReplayBuffer.others`, and what is left out."""
     images = [key for each in cameras for key in (each.colour, each.depth) if key]
-    found, left_out = buffer.others(used, images, bounds)
+    found, skipped_fields = buffer.others(used, images, bounds)
     for camera in cameras:
         if buffer.shapes[camera.colour][-1] == COLOURS_AND_ALPHA:
-            left_out[f"alpha of {camera.colour}"] = "transparency"
-    return found, left_out
+            skipped_fields[f"alpha of {camera.colour}"] = "transparency"
+    return found, skipped_fields
 
 
 def replay_images(

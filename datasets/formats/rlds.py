@@ -20,8 +20,8 @@ from stringline.datasets.formats.foreign import (
     NOT_CHOSEN,
     UNUSED_IMAGES,
     ForeignDataError,
-    ForeignEpisode,
     Frames,
+    ImportedEpisode,
     Reference,
     camera_times,
 )
@@ -129,7 +129,7 @@ class RldsReader:
 
     def _read(
         self, layout: TfdsLayout, split: str, record: Record, droid: DroidCalibrations | None
-    ) -> ForeignEpisode:
+    ) -> ImportedEpisode:
         episode = _Steps(layout, example(record.read()))
         state_names, state = episode.vector(self._state)
         action_names, action = episode.vector(self._action)
@@ -154,14 +154,14 @@ class RldsReader:
         }
         if REWARD in layout.features:
             arrays["reward"] = episode.rows(REWARD)[:steps].astype(np.float32)
-        poses, unfit = episode.poses(cameras)
-        return ForeignEpisode(
+        poses, invalid_poses = episode.poses(cameras)
+        return ImportedEpisode(
             contract,
             arrays,
             self._images(episode, found, steps),
             instruction=self._text(episode, layout),
             extra={"split": split, **extra},
-            left_out=self._left_out(layout, episode) | unfit,
+            skipped_fields=self._skipped_fields(layout, episode) | invalid_poses,
             camera_poses=poses,
         )
 
@@ -177,20 +177,20 @@ class RldsReader:
                 )
         return images
 
-    def _left_out(self, layout: TfdsLayout, episode: "_Steps") -> dict[str, str]:
+    def _skipped_fields(self, layout: TfdsLayout, episode: "_Steps") -> dict[str, str]:
         """Returns the features that the episode lacks, with the reason."""
         cameras = self._chosen(layout)
         depth = [self._depth[name] for name in cameras if name in self._depth]
         instruction = self._instruction_feature(layout)
         used = {*self._state, *self._action, *cameras, *depth, instruction, REWARD, *_ENDS}
-        left_out = {
+        skipped_fields = {
             name: UNUSED_IMAGES if feature.kind == "image" else NOT_CHOSEN
             for name, feature in layout.features.items()
             if name not in used
         }
         poses = {RLDS_POSES.get(name) for name in cameras}
         others = [key for key in episode.others() if key not in poses]
-        return left_out | dict.fromkeys(others, "not a feature of the steps")
+        return skipped_fields | dict.fromkeys(others, "not a feature of the steps")
 
     def _chosen(self, layout: TfdsLayout) -> Mapping[str, str]:
         """Returns the names of the cameras by feature; a default name lacks `observation/`."""
@@ -222,7 +222,7 @@ class RldsReader:
         return self._instruction or next(iter(usual), None)
 
 
-def _fail(message: str) -> ForeignEpisode:
+def _fail(message: str) -> ImportedEpisode:
     raise ForeignDataError(message)
 
 

@@ -40,8 +40,8 @@ from stringline.datasets.formats.conversions import (
 )
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
-    ForeignEpisode,
     Frames,
+    ImportedEpisode,
     Reference,
     camera_times,
     chosen_cameras,
@@ -57,14 +57,14 @@ from stringline.datasets.formats.robosuite import (
     robots_of,
     with_geometry,
 )
-from stringline.datasets.formats.vector_layout import Meaning
+from stringline.datasets.formats.vector_layout import VectorSpec
 from stringline.datasets.loading.sampler import SPLIT, TRAINING, VALIDATION
 
 PER_ARM = 7
 _WIDTHS = {"_eef_pos": 3, "_eef_quat": 4}
 NEXT = "next_obs"
 SPLITS = {"train": TRAINING, "valid": VALIDATION}
-LeftOut = dict[str, str]
+SkippedFields = dict[str, str]
 Known = tuple[float, str, Mapping[str, Any]]
 """What all episodes share: steps per second, name of the embodiment, further information."""
 
@@ -144,9 +144,9 @@ class RobomimicReader:
         name: str,
         controller: Controller,
         known: Known,
-    ) -> ForeignEpisode:
+    ) -> ImportedEpisode:
         rate, embodiment, extra = known
-        series, cameras, rewards, (further, left_out) = self._contents(path, name)
+        series, cameras, rewards, (further, skipped_fields) = self._contents(path, name)
         steps = len(series["actions"])
         poses = [key for key in series if key.endswith("_eef_pos")]
         arms = sorted({key.removeprefix("obs/").partition("_")[0] for key in poses})
@@ -168,20 +168,22 @@ class RobomimicReader:
         if rewards is not None and rewards.shape == (steps,):
             arrays["reward"] = np.asarray(rewards, np.float32)
         elif rewards is not None:
-            left_out["rewards"] = "not one number per step of the action"
+            skipped_fields["rewards"] = "not one number per step of the action"
         success = None if rewards is None else bool((rewards > 0).any())
-        return ForeignEpisode(
+        return ImportedEpisode(
             contract,
             arrays,
             self._images(path, name, cameras),
             success=success,
             extra=extra,
-            left_out=left_out,
+            skipped_fields=skipped_fields,
         )
 
     def _contents(
         self, path: Path, name: str
-    ) -> tuple[dict[str, Array], dict[str, Camera], Array | None, tuple[dict[str, Array], LeftOut]]:
+    ) -> tuple[
+        dict[str, Array], dict[str, Camera], Array | None, tuple[dict[str, Array], SkippedFields]
+    ]:
         """Returns the numbers of an episode by key, its cameras, its rewards or None, and the rest.
 
         The rest are the geometry of cameras and further series, and what is left out.
@@ -249,7 +251,7 @@ class RobomimicReader:
         series: Mapping[str, Array],
         controller: Controller,
         embodiment: str,
-    ) -> Meaning:
+    ) -> VectorSpec:
         width = series["actions"].shape[1]
         if not arms or width != PER_ARM * len(arms):
             raise ForeignDataError(
@@ -265,17 +267,19 @@ class RobomimicReader:
             )
         )
         state = NumberVector(tuple(d for arm in arms for d in self._state(arm, series)))
-        return Meaning(state, action, embodiment, "the world of robosuite; z up")
+        return VectorSpec(state, action, embodiment, "the world of robosuite; z up")
 
     def _state(self, arm: str, series: Mapping[str, Array]) -> tuple[Dimension, ...]:
-        hinges = series[f"obs/{arm}_joint_pos"].shape[1] if f"obs/{arm}_joint_pos" in series else 0
+        revolute = (
+            series[f"obs/{arm}_joint_pos"].shape[1] if f"obs/{arm}_joint_pos" in series else 0
+        )
         fingers = (
             [gripper_dimension(f"{arm}/gripper", arm, self._fingers)]
             if f"obs/{arm}_gripper_qpos" in series
             else []
         )
         return (
-            *(Dimension(f"{arm}/joint_{place}", arm) for place in range(1, hinges + 1)),
+            *(Dimension(f"{arm}/joint_{place}", arm) for place in range(1, revolute + 1)),
             *fingers,
         )
 
@@ -316,7 +320,7 @@ def _joints(arm: str, series: Mapping[str, Array]) -> Iterator[Array]:
 _CONVENTIONS = ("opengl", "opencv")
 _COLOURS = "_rgb"
 _ROTATION = "obs/robot0_eef_ori"
-# Name in robomimic and numbers per step (None: any) by name in LIBERO.
+# Name in robomimic and numbers per step (if None, any) by name in LIBERO.
 _SERIES: Mapping[str, tuple[str, int | None]] = {
     "actions": ("actions", None),
     "obs/ee_pos": ("obs/robot0_eef_pos", 3),
@@ -376,7 +380,7 @@ class LiberoReader(RobomimicReader):
         for file in files:
             yield from super().episodes(inside(path, file))
 
-    def _read(self, path: Path, name: str, controller: Controller, known: Known) -> ForeignEpisode:
+    def _read(self, path: Path, name: str, controller: Controller, known: Known) -> ImportedEpisode:
         episode = super()._read(path, name, controller, known)
         with hdf5.opened(path) as file:
             data = hdf5.item_at(file, "data")
@@ -390,7 +394,9 @@ class LiberoReader(RobomimicReader):
 
     def _contents(
         self, path: Path, name: str
-    ) -> tuple[dict[str, Array], dict[str, Camera], Array | None, tuple[dict[str, Array], LeftOut]]:
+    ) -> tuple[
+        dict[str, Array], dict[str, Camera], Array | None, tuple[dict[str, Array], SkippedFields]
+    ]:
         """Returns the same as for robomimic, by its keys."""
         with hdf5.opened(path) as file:
             demo = hdf5.item_at(file, f"data/{name}")

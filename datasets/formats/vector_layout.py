@@ -34,7 +34,7 @@ AngleUnit = Literal["rad", "deg"]
 
 
 @dataclass(frozen=True)
-class Meaning:
+class VectorSpec:
     """The meaning of foreign states and actions.
 
     Attributes:
@@ -79,7 +79,7 @@ class Meaning:
 
 
 def joint_arrays(
-    meaning: Meaning, state: tuple[str, Array | None], action: tuple[str, Array]
+    meaning: VectorSpec, state: tuple[str, Array | None], action: tuple[str, Array]
 ) -> dict[str, Array]:
     """Returns `joints/position`, `action`, and gripper poses if the kinematics are known.
 
@@ -98,7 +98,7 @@ def joint_arrays(
 class VectorLayout(Protocol):
     """Assigns a meaning to the numbers of a data set."""
 
-    def meaning(self, state: Sequence[str], action: Sequence[str]) -> Meaning:
+    def meaning(self, state: Sequence[str], action: Sequence[str]) -> VectorSpec:
         """Returns the meaning of vectors, given the names of their numbers in the data set.
 
         Raises:
@@ -111,7 +111,7 @@ _ALOHAS = ("aloha", "gym_aloha")
 
 
 class AlohaLayout:
-    """Two ViperX arms: six hinges and a gripper on the left, then the same on the right.
+    """Two ViperX arms: six revolute joints and a gripper on the left, then the same on the right.
 
     States and actions have separate gripper conventions, which differ in recordings of real arms.
     """
@@ -131,7 +131,7 @@ class AlohaLayout:
             state_gripper: A name of `GRIPPER_CONVENTIONS`, or the foreign values `closed` and
                 `opened` of a linear one.
             action_gripper: The same for actions.
-            angle_unit: Unit of the hinge angles.
+            angle_unit: Unit of the joint angles.
             embodiment: `aloha`, or `gym_aloha` for the arms of gym-aloha, of ACT's simulation.
             options: Prefix of the option names in messages.
 
@@ -153,9 +153,9 @@ class AlohaLayout:
                 for spec in robot.joints
             ]
             vectors.append(NumberVector(tuple(dimensions)))
-        self._meaning = Meaning(vectors[0], vectors[1], robot.name, robot.base_frame, robot)
+        self._meaning = VectorSpec(vectors[0], vectors[1], robot.name, robot.base_frame, robot)
 
-    def meaning(self, state: Sequence[str], action: Sequence[str]) -> Meaning:
+    def meaning(self, state: Sequence[str], action: Sequence[str]) -> VectorSpec:
         """Returns the meaning of 14 numbers, regardless of their names in the data set.
 
         Raises:
@@ -193,7 +193,7 @@ class NamedLayout:
                 grippers.
             arms: Joint names of each arm; by default all belong to one arm `arm`, or to those of
                 the embodiment.
-            angle_unit: Unit of the hinge angles.
+            angle_unit: Unit of the joint angles.
             embodiment: Name of the embodiment, or what `load_embodiment` takes: FILE.urdf,
                 FILE.xml, FILE.yaml, `menagerie:NAME` or `package:NAME/FILE`.
             base_frame: Description of the base frame, for an embodiment without a file.
@@ -226,7 +226,7 @@ class NamedLayout:
         self._embodiment = embodiment
         self._base_frame = base_frame
 
-    def meaning(self, state: Sequence[str], action: Sequence[str]) -> Meaning:
+    def meaning(self, state: Sequence[str], action: Sequence[str]) -> VectorSpec:
         """Returns the meaning of the numbers.
 
         Raises:
@@ -255,7 +255,7 @@ class NamedLayout:
             NumberVector(tuple(self._dimension(name, scale) for name in names))
             for names in (state, action)
         ]
-        return Meaning(vectors[0], vectors[1], self._embodiment, self._base_frame)
+        return VectorSpec(vectors[0], vectors[1], self._embodiment, self._base_frame)
 
     @staticmethod
     def _check_grippers(grippers: Mapping[str, object], *vectors: Sequence[str]) -> None:
@@ -271,7 +271,7 @@ class NamedLayout:
         scale: float,
         state: Sequence[str],
         action: Sequence[str],
-    ) -> Meaning:
+    ) -> VectorSpec:
         """Returns the meaning of the numbers of a robot with known kinematics."""
         self._check_grippers(grippers, state, action)
         body = with_grippers_of_data(robot, grippers)
@@ -290,7 +290,7 @@ class NamedLayout:
                 for joint, name in zip(match.joints, match.names, strict=True)
             )
             vectors.append(NumberVector(dimensions, match.columns))
-        return Meaning(vectors[0], vectors[1], body.name, body.base_frame, body, checked=True)
+        return VectorSpec(vectors[0], vectors[1], body.name, body.base_frame, body, checked=True)
 
     def _dimension(self, name: str, scale: float) -> Dimension:
         owners = [arm for arm, names in (self._arms or {"arm": [name]}).items() if name in names]
@@ -323,7 +323,7 @@ def _joint_dimension(
     joint: JointSpec, name: str, grippers: Mapping[str, GripperConvention], scale: float
 ) -> Dimension:
     """Returns the dimension of a joint of a robot, by its name in the data set."""
-    if joint.kind == "hinge":
+    if joint.kind == "revolute":
         if name in grippers:
             raise ValueError(
                 f"{name!r} is a gripper in layout.grippers, and the hinge {joint.name!r} of the "
@@ -365,7 +365,7 @@ class DescribedLayout:
         self._embodiment = embodiment
         self._base_frame = base_frame
 
-    def meaning(self, state: Sequence[str], action: Sequence[str]) -> Meaning:
+    def meaning(self, state: Sequence[str], action: Sequence[str]) -> VectorSpec:
         """Returns the meaning of the numbers.
 
         Raises:
@@ -385,7 +385,7 @@ class DescribedLayout:
         vector = NumberVector(self._action)
         if self._robot is None:
             joints = NumberVector(self._joints)
-            return Meaning(joints, vector, self._embodiment, self._base_frame)
+            return VectorSpec(joints, vector, self._embodiment, self._base_frame)
         names = [dimension.name for dimension in self._joints]
         grippers = {d.name: d.gripper for d in self._joints if d.gripper is not None}
         body = with_grippers_of_data(self._robot, grippers)
@@ -395,4 +395,4 @@ class DescribedLayout:
             for joint, column in zip(match.joints, match.columns, strict=True)
         )
         state_vector = NumberVector(dimensions, match.columns)
-        return Meaning(state_vector, vector, body.name, body.base_frame, body, checked=True)
+        return VectorSpec(state_vector, vector, body.name, body.base_frame, body, checked=True)

@@ -149,7 +149,7 @@ class ClipArtImages:
     The label is the first folder. The title is the first caption, the keywords are the second one.
 
     Attributes:
-        svg: Folder of the SVG files, in the same folders as the images; None: no captions.
+        svg: Folder of the SVG files, in the same folders as the images; if None, no captions.
     """
 
     svg: str | None = None

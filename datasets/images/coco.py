@@ -199,8 +199,9 @@ class CocoImages:
     Segmentations are not read.
 
     Attributes:
-        images: Folder of the images; None: that of the JSON file.
-        captions: A file `captions_*.json` of the same images; None: only what the first file has.
+        images: Folder of the images; if None, that of the JSON file.
+        captions: A file `captions_*.json` of the same images; if None, only what the first file
+            has.
     """
 
     images: str | None = None

@@ -287,7 +287,7 @@ def _check_object(number: int, each: LabelledObject) -> None:
     for name in ("visibility", "truncation"):
         if (share := getattr(each, name)) is not None and share not in _WHOLE_SHARE:
             raise ValueError(
-                f"{where} ({each.name}): {name} is {share!r}; allowed: {_WHOLE_SHARE}."
+                f"{where} ({each.name}): {name} must be {_WHOLE_SHARE} (got {share!r})."
             )
 
 

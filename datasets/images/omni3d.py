@@ -36,7 +36,7 @@ class Omni3dImages:
     are not orthogonal, or behind the camera, only the box is left out.
 
     Attributes:
-        images: Folder of the images; None: that of the JSON file.
+        images: Folder of the images; if None, that of the JSON file.
     """
 
     images: str | None = None

@@ -265,7 +265,7 @@ def convert_data_set(
         path: Path of the data set.
         store: Path of the store, which must not exist.
         omissions: What is left out is added here.
-        image_size: Rows and columns of the stored images; None: as in the data.
+        image_size: Rows and columns of the stored images; if None, as in the data.
 
     Raises:
         ValueError: There is no data set, nothing of it can be read, or the store exists.

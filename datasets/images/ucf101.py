@@ -27,7 +27,7 @@ class Ucf101Clips:
 
     Attributes:
         frames: Frames per clip, evenly spaced over the video.
-        listed: A split file such as `trainlist01.txt`, whose clips are read; None: all videos.
+        listed: A split file such as `trainlist01.txt`, whose clips are read; if None, all videos.
     """
 
     frames: int = 16

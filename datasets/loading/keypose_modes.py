@@ -186,7 +186,7 @@ def count_keyposes(
         episodes: The episodes.
         settings: How keyposes are found.
         modes: When keyposes are alike.
-        maker: Makes the clouds of the scene; None: modes are told apart without them.
+        maker: Makes the clouds of the scene; if None, modes are told apart without them.
     """
     steps: dict[str, list[int]] = {}
     sequences: dict[str, list[str]] = defaultdict(list)

@@ -184,7 +184,7 @@ def equal_shares(weights: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
     return given / np.where(totals > 0, totals, 1.0)[number]
 
 
-def favour_early(time_s: ArrayLike, first_s: float, factor: float) -> NDArray[np.float64]:
+def oversampling_weights(time_s: ArrayLike, first_s: float, factor: float) -> NDArray[np.float64]:
     """Returns weights (N,) of windows: `factor` in the first seconds of an episode, else 1.
 
     The few frames at the beginning, which show the positions of the objects, decide the outcome.

@@ -205,8 +205,8 @@ class WindowSettings:
             0 (close) and 1 (open), for policies with open and close commands.
         segments: Whether windows contain the segments of the images, of each camera for which every
             episode has them.
-        hold_steps: Number of actions after the end of an episode that repeat the last one and
-            belong to the window: the robot holds its last target.
+        pad_last_action_steps: Number of actions after the end of an episode that repeat the last
+            one and belong to the window: the robot holds its last target.
         events: How keyposes are found. If None, windows contain no keyposes.
         clouds: Makes the point clouds that windows contain instead of images. They are at most
             `CLOUDS_HZ` per second, since neighbouring ones are alike. If None, windows contain
@@ -223,14 +223,14 @@ class WindowSettings:
     past_images: bool = True
     gripper_commands: bool = False
     segments: bool = False
-    hold_steps: int = 0
+    pad_last_action_steps: int = 0
     events: KeyposeSettings | None = None
     clouds: CloudMaker | None = None
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
-            raise ValueError(f"chunk is {self.chunk}; allowed: 1 and above.")
-        WHOLE.check(hold_steps=self.hold_steps)
+            raise ValueError(f"chunk must be an integer of at least 1 (got {self.chunk}).")
+        WHOLE.check(pad_last_action_steps=self.pad_last_action_steps)
         past = tuple(self.past)
         if any(offset < 1 for offset in past) or len(set(past)) < len(past):
             raise ValueError(f"past is {past}; allowed: different offsets, each 1 or above.")
@@ -258,7 +258,7 @@ class Windows:
         tasks: Their tasks.
         segmented: Names of the cameras whose segments the windows contain.
         group: (N,) number of the keypose that follows each window, different for each episode;
-            None: windows have no keyposes.
+            if None, windows have no keyposes.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class Windows:
             The observation keys of the contract with a leading axis B, the segments of the cameras
             `segmented`, `action` (B, chunk, A) float32, where after the end of the episode the last
             action is repeated, with 0 in relative dimensions, `action_mask` (B, chunk) bool, False
-            more than `hold_steps` after the end, `step` and `episode` (B,), and
+            more than `pad_last_action_steps` after the end, `step` and `episode` (B,), and
             `instruction_number` (B,) int64, see `instructions.py`. With K past offsets also
             `past/<key>` (B, K, ...) for each of the observation keys, the largest offset first, and
             `past_mask` (B, K) bool, False before the beginning of the episode, where its first step
@@ -388,7 +388,7 @@ class Windows:
         batch["action"] = self._actions[np.minimum(ahead, last)]
         if self._relative.any():  # A repeated difference would move the target on.
             batch["action"][(ahead > last)[..., None] & self._relative] = 0
-        batch["action_mask"] = ahead <= last + self.settings.hold_steps
+        batch["action_mask"] = ahead <= last + self.settings.pad_last_action_steps
         batch["step"] = self.step[chosen]
         batch["episode"] = self.episode[chosen]
         return batch | (self._history(chosen) if self.settings.past else {})

@@ -155,7 +155,7 @@ class CloudMaker:
     Args:
         cameras: The cameras to fuse, with depth and calibration.
         workspace: Points outside are dropped.
-        embodiment: Its links are removed; None: nothing is removed.
+        embodiment: Its links are removed; if None, nothing is removed.
         settings: See `CloudSettings`.
     """
 
@@ -432,7 +432,7 @@ class CloudCache:
     """
 
     def __init__(self, maker: CloudMaker, folder: Path | None = None) -> None:
-        """Uses a folder; None: `cache_folder`."""
+        """Uses a folder; if None, `cache_folder`."""
         self.maker = maker
         self.folder = (folder or cache_folder()) / maker.digest
 
@@ -572,7 +572,7 @@ def cloud_maker(
 
     Args:
         episodes: The training episodes, whose grippers the workspace surrounds.
-        cameras: Names of the cameras; None: all.
+        cameras: Names of the cameras; if None, all.
         settings: How clouds are made.
 
     Raises:
@@ -590,7 +590,7 @@ def cloud_maker(
 
 
 def removable_embodiment(contract: Contract) -> Embodiment | None:
-    """Returns the embodiment whose links can be removed from clouds; None: it is unknown."""
+    """Returns the embodiment whose links can be removed from clouds; None if it is unknown."""
     embodiment = embodiment_of(contract)
     if embodiment is None or len(contract.joints) != len(embodiment.joints):
         return None

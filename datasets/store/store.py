@@ -101,11 +101,11 @@ class EpisodeStore:
     def names(self) -> list[str]:
         """Returns the names of the complete episodes, ordered by task, seed and id."""
         entries, hidden = self._listed()
-        found = [
+        matches = [
             match for entry in entries if entry not in hidden and (match := _NAME.fullmatch(entry))
         ]
-        found.sort(key=lambda match: (match["task"], int(match["seed"]), match["id"]))
-        return [match[0] for match in found]
+        matches.sort(key=lambda match: (match["task"], int(match["seed"]), match["id"]))
+        return [match[0] for match in matches]
 
     def _listed(self) -> tuple[list[str], set[str]]:
         """Returns the names of all files, and those of episodes that unfinished edits hide."""
@@ -135,10 +135,10 @@ class EpisodeStore:
         Raises:
             ValueError: The episode does not exist, or its metadata is damaged.
         """
-        known = (
+        exists = (
             _NAME.fullmatch(name) and (self._folder(name) if removed else self.path / name).is_dir()
         )
-        if not known:
+        if not exists:
             raise unknown_name("episode", name, self.names()[:20])
         return self._read(name)
 
@@ -164,10 +164,10 @@ class EpisodeStore:
         does not depend on the place of the store, nor on the order or ids of its episodes. `names`
         are the names of the episodes, by default all; they may have been removed by an edit.
         """
-        chosen = self.names() if names is None else names
-        files = (read_metadata(self._folder(name)) for name in chosen)
-        found = sorted(hashlib.sha256(data).digest() for data in files)
-        return hashlib.sha256(b"".join(found)).hexdigest()[:16]
+        of_episodes = self.names() if names is None else names
+        files = (read_metadata(self._folder(name)) for name in of_episodes)
+        digests = sorted(hashlib.sha256(data).digest() for data in files)
+        return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
 
     def _folder(self, name: str) -> Path:
         """Returns the folder of an episode, or its copy if an edit has removed it."""
@@ -228,10 +228,10 @@ class EpisodeStore:
 
     def remove_leftovers(self) -> list[Path]:
         """Removes and returns the temporary folders of killed writers."""
-        found = self.leftovers()
-        for path in found:
+        leftovers = self.leftovers()
+        for path in leftovers:
             shutil.rmtree(path)
-        return found
+        return leftovers
 
 
 def _is_old(path: Path) -> bool:

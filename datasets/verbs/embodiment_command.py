@@ -111,7 +111,7 @@ def _complete(
     for arm, part in file.arms.items():
         names = [robot.model.joint(number).name for number in moving_joints(robot, file, arm)]
         home = {}
-        for name, place in zip(names, embodiment.hinges[arm], strict=True):
+        for name, place in zip(names, embodiment.revolute_joints[arm], strict=True):
             joint = embodiment.joints[place]
             limits = (joint.lower, joint.upper)
             joints[name] = JointPart(limits, joint.velocity, joint.effort or None)
@@ -151,9 +151,9 @@ def report(robot: RobotModel, file: EmbodimentFile, embodiment: Embodiment) -> I
     yield ""
     yield f"{'joint':<28}{'arm':<8}{'kind':<9}{'limits':>22}{'speed':>9}{'effort':>9}{'home':>9}"
     for joint, home in zip(embodiment.joints, embodiment.home, strict=True):
-        hinge = joint.kind == "hinge"
-        limits = f"{joint.lower:.3f} to {joint.upper:.3f}{' rad' if hinge else '    '}"
-        speed = f"{joint.velocity:.2f}" if hinge else ""
+        revolute = joint.kind == "revolute"
+        limits = f"{joint.lower:.3f} to {joint.upper:.3f}{' rad' if revolute else '    '}"
+        speed = f"{joint.velocity:.2f}" if revolute else ""
         effort = f"{joint.effort:.0f}" if joint.effort else ""
         yield (
             f"{joint.name:<28}{joint.arm:<8}{joint.kind:<9}{limits:>22}{speed:>9}{effort:>9}"
@@ -272,18 +272,18 @@ def _recorded(
 
 def _ordered(embodiment: Embodiment, names: Sequence[str], recorded: Array) -> Vector:
     """Returns recorded positions (T, J) in the order of the embodiment; openings may be absent."""
-    hinges = [place for place, joint in enumerate(embodiment.joints) if joint.kind == "hinge"]
+    revolute = [place for place, joint in enumerate(embodiment.joints) if joint.kind == "revolute"]
     arm = replace(
         embodiment,
-        joints=tuple(embodiment.joints[place] for place in hinges),
-        home=embodiment.home[hinges],
+        joints=tuple(embodiment.joints[place] for place in revolute),
+        home=embodiment.home[revolute],
     )
     others: Mapping[str, None] = {
         name: None for name in names if name.rpartition("/")[2].lower() == "gripper"
     }
     match = match_joints(arm, names, "state", option=dict(others))
     found = np.tile(embodiment.home, (len(recorded), 1))
-    found[:, hinges] = recorded[:, list(match.columns)]
+    found[:, revolute] = recorded[:, list(match.columns)]
     return found
 
 

@@ -24,9 +24,9 @@ from stringline.datasets.store.store import EpisodeStore, new_store
 def export_store(config: DictConfig) -> None:
     """Writes the episodes of a store in a foreign format."""
     store = EpisodeStore.open(config.store)
-    left_out = instantiate(config.target, _convert_="all").write(store, Path(config.path))
+    skipped_fields = instantiate(config.target, _convert_="all").write(store, Path(config.path))
     sys.stdout.write(f"{len(store)} episodes exported to {config.path}.\n")
-    sys.stdout.write(table_of(left_out, len(store)))
+    sys.stdout.write(table_of(skipped_fields, len(store)))
 
 
 def import_foreign(config: DictConfig) -> None:
@@ -53,7 +53,7 @@ def import_foreign(config: DictConfig) -> None:
         f"{len(outcome.imported)} episodes imported, {outcome.present} were in {config.store} "
         "already.\n"
     )
-    sys.stdout.write(table_of(outcome.left_out, len(outcome.imported)))
+    sys.stdout.write(table_of(outcome.skipped_fields, len(outcome.imported)))
     for name, reason in outcome.refused.items():
         sys.stdout.write(printable(f"Left out: {name}: {reason}") + "\n")
     if outcome.refused:

@@ -43,7 +43,7 @@ class KeyposeEntities:
 
     Attributes:
         episode: The episode.
-        keyposes: Its keyposes; None: it has none.
+        keyposes: Its keyposes; if None, it has none.
         reason: Why it has none.
     """
 

@@ -44,7 +44,7 @@ class Recorder:
         cloud_hz: Clouds per second.
         cloud_points: Largest number of points of a cloud, which is thinned out evenly.
         jpeg_quality: 1 to 100; None for uncompressed images of ten times the size.
-        events: How keyposes are found; None: they are not shown.
+        events: How keyposes are found; if None, they are not shown.
     """
 
     episode: StoredEpisode
@@ -128,7 +128,7 @@ class Recorder:
 
     @cached_property
     def keyposes(self) -> KeyposeEntities | None:
-        """The keyposes of the episode; None: they are not shown."""
+        """The keyposes of the episode; if None, they are not shown."""
         return None if self.events is None else KeyposeEntities.of(self.episode, self.events)
 
     def blueprint(self) -> Any:

@@ -57,7 +57,7 @@ def _surface(robot: RobotModel, file: EmbodimentFile, embodiment: Embodiment) ->
     found = [np.zeros((0, 3))]
     random = np.random.default_rng(0)
     for arm, part in file.arms.items():
-        angles = embodiment.home[embodiment.hinges[arm]]
+        angles = embodiment.home[embodiment.revolute_joints[arm]]
         names = [robot.model.joint(number).name for number in moving_joints(robot, file, arm)]
         positions = {**file.fixed, **dict(zip(names, angles.tolist(), strict=True))}
         grip = part.gripper

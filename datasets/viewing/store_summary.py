@@ -67,7 +67,7 @@ class TaskRow:
     episodes: int
     successes: int
     failures: int
-    unjudged: int
+    unlabelled: int
     seconds: float
 
 
@@ -211,7 +211,7 @@ def _episodes_card(summary: Summary) -> Card:
     rows = [
         (
             row.task.replace("_", " "),
-            *(row.episodes, row.successes, row.failures, row.unjudged),
+            *(row.episodes, row.successes, row.failures, row.unlabelled),
             row.seconds / 60,
         )
         for row in summary.tasks

@@ -321,7 +321,7 @@ def _all_placed(points: Tensor) -> Tensor:
 
 Division = Literal["axes", "heads"]
 Pose = Tensor | None
-"""Poses (B, 4, 4) of a frame in the base frame; None: the base frame itself."""
+"""Poses (B, 4, 4) of a frame in the base frame; if None, the base frame itself."""
 
 
 class Frames(nn.Module):

@@ -59,7 +59,7 @@ class View:
                 )
         # Not `POSITIVE.check`, which `torch.compile` cannot trace.
         if not 0 < self.depth_unit_m < math.inf:
-            raise ValueError(f"depth_unit_m is {self.depth_unit_m}; allowed: above 0.")
+            raise ValueError(f"depth_unit_m must be a number above 0 (got {self.depth_unit_m}).")
         if given and not values_are_hidden(next(iter(given.values()))):
             self._check_values()
 
@@ -230,7 +230,7 @@ def patch_places(
     """Puts each patch where its centre's ray reaches the patch's median or mean depth.
 
     Depth and geometry are as in `View`; `centres` are the pixels (u, v) of the rays, (N, 2) or
-    (B | 1, N, 2); None: `patch_centres`. Returns (B, N, 3) metres in the base frame, row by row,
+    (B | 1, N, 2); if None, `patch_centres`. Returns (B, N, 3) metres in the base frame, row by row,
     float64 if depth or `T_base_camera` is, and (B, N) bool, False for patches without depth.
     """
     z, known = pooled_depth(depth, depth_unit_m, patch, pooling)
@@ -250,7 +250,7 @@ def surface_normals(
     intrinsics: Tensor,
     T_base_camera: Tensor | None = None,
     *,
-    reach: int = 1,
+    radius_px: int = 1,
     steepest_deg: float = 80.0,
 ) -> Tensor:
     """Returns the unit surface normal at each pixel, towards the camera.
@@ -263,9 +263,9 @@ def surface_normals(
         depth: (B, H, W), as in `View`; differentiable if it is floating point.
         depth_unit_m: Metres per count of `depth`.
         intrinsics: (B, 3, 3), pixels, without distortion.
-        T_base_camera: (B, 4, 4), rotates the normals into the base frame; None: camera frame (x
+        T_base_camera: (B, 4, 4), rotates the normals into the base frame; if None, camera frame (x
             right, y down, z forward).
-        reach: Distance of the neighbours in pixels; a larger one reduces noise and detail.
+        radius_px: Distance of the neighbours in pixels; a larger one reduces noise and detail.
         steepest_deg: A depth step between neighbours is an edge if the surface between them would
             be inclined by at least this angle against the image plane. Off the image centre this
             includes surfaces at a grazing angle, whose depth is unreliable.
@@ -274,12 +274,14 @@ def surface_normals(
         (B, H, W, 3), float32 or float64 as `patch_places`; zero at pixels without depth, at edges,
         and without a neighbour with depth in a row or column.
     """
-    if depth.ndim != 3 or reach < 1 or not 0 < steepest_deg < 90:
+    if depth.ndim != 3 or radius_px < 1 or not 0 < steepest_deg < 90:
         got = (
-            f"depth has shape {tuple(depth.shape)}, reach is {reach}, steepest_deg is "
+            f"depth has shape {tuple(depth.shape)}, radius_px is {radius_px}, steepest_deg is "
             f"{steepest_deg}"
         )
-        raise ValueError(f"{got}; allowed: (B, H, W), reach from 1, steepest_deg between 0 and 90.")
+        raise ValueError(
+            f"{got}; allowed: (B, H, W), radius_px from 1, steepest_deg between 0 and 90."
+        )
     z = returned(depth) * depth_unit_m
     z = z if T_base_camera is None else z.to(torch.promote_types(z.dtype, T_base_camera.dtype))
     K = intrinsics.to(z.dtype)
@@ -288,9 +290,9 @@ def surface_normals(
     )
     # Components first, since a CPU is faster on whole planes.
     points = torch.stack((x * z, y * z, z))
-    slope = math.tan(math.radians(steepest_deg)) * reach
-    along_row, row_is_smooth = _difference(points, 3, reach, slope / K[:, 0, 0].abs())
-    along_column, column_is_smooth = _difference(points, 2, reach, slope / K[:, 1, 1].abs())
+    slope = math.tan(math.radians(steepest_deg)) * radius_px
+    along_row, row_is_smooth = _difference(points, 3, radius_px, slope / K[:, 0, 0].abs())
+    along_column, column_is_smooth = _difference(points, 2, radius_px, slope / K[:, 1, 1].abs())
     across = _cross(along_column, along_row)
     square = across.square().sum(dim=0)
     found = (z > 0) & row_is_smooth & column_is_smooth & (square > 0)
@@ -303,14 +305,14 @@ def surface_normals(
 
 
 def _difference(
-    points: Tensor, axis: int, reach: int, relative_step: Tensor
+    points: Tensor, axis: int, radius_px: int, relative_step: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Returns differences of neighbours along an axis, (3, B, H, W), and the absence of edges."""
     z = points[2]
     relative_step = relative_step[:, None, None]
     smooth = torch.ones_like(z, dtype=torch.bool)
     ends = []
-    for offset in (-reach, reach):
+    for offset in (-radius_px, radius_px):
         neighbour = _moved(points, axis, offset)
         known = neighbour[2] > 0
         step = (neighbour[2] - z).abs()

@@ -60,10 +60,10 @@ class RayPlaces(nn.Module):
         """Sets the prior of the depth.
 
         Args:
-            plane_m: Height of the plane in the base frame, metres; None: no plane.
+            plane_m: Height of the plane in the base frame, metres; if None, no plane.
             range_m: Smallest and largest prior depth along the optical axis, metres.
             depth_m: Prior depth of cameras whose rays do not end on the plane, metres, by their
-                names; None: there are none.
+                names; if None, there are none.
             spread: Standard deviation of the prior depth, as a share of it; 0: depths count as
                 exact, as encodings need that support no spread.
             edges: Whether a patch with depth has a spread too, the standard deviation of the depth

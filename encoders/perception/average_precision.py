@@ -91,11 +91,11 @@ class Subset:
 
     Attributes:
         title: The name of the subset, such as "near".
-        quantity: "size_2d" (pixels), "size_3d" (metres), "distance" (metres) or "visibility"; None:
-            names only.
+        quantity: "size_2d" (pixels), "size_3d" (metres), "distance" (metres) or "visibility"; if
+            None, names only.
         least: Closed lower bound.
         below: Open upper bound.
-        names: The names, such as those known from training; None: all.
+        names: The names, such as those known from training; if None, all.
     """
 
     title: str
@@ -239,7 +239,7 @@ class MatchedDetections:
         """Returns the average precision of each name with objects, (T,) per threshold.
 
         Args:
-            images: Indices of images, repeated ones count again; None: all.
+            images: Indices of images, repeated ones count again; if None, all.
         """
         drawn = list(range(self.images)) if images is None else [int(image) for image in images]
         found = {}
@@ -407,7 +407,7 @@ class AveragePrecision(MatchedDetections):
             truth: The objects of each image, with boxes of the space.
             detections: The predictions for each image, in any order.
             space: "2d" or "3d".
-            thresholds: Of the IoU; None: those of COCO or Omni3D.
+            thresholds: Of the IoU; if None, those of COCO or Omni3D.
             subset: The objects to be found. Others may be found without being right or wrong, and
                 unmatched predictions out of the range of the subset are not wrong.
             most: Predictions per image and name that count.

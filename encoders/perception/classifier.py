@@ -244,7 +244,7 @@ class Classifier(PerceptionNetwork):
         return self.number[labelled.label]
 
     def _partners(self, examples: Examples) -> list[int] | None:
-        """Returns the reversal of each class of motions; None: a class has none."""
+        """Returns the reversal of each class of motions; None means a class has none."""
         reversals = {
             one.label: one.reverse_label for one in examples if isinstance(one, LabelledClip)
         }

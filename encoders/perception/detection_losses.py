@@ -233,7 +233,7 @@ def number_loss(
         target: Boxes of a shape that broadcasts with it; with symmetric corners those of
             `nearest_labelling`.
         sizes: The function from numbers to side lengths.
-        weight: (...) factor of the six lengths, see `size_weight`; None: 1.
+        weight: (...) factor of the six lengths, see `size_weight`; if None, 1.
     """
     difference = published_numbers(numbers, sizes) - published_numbers_of_boxes(target)
     if weight is None:
@@ -384,7 +384,7 @@ def box_cost(
         target: Boxes (..., M).
         sizes: The function from numbers to side lengths.
         symmetry: The labellings of the axes of which that with the nearest corners counts.
-        weight: (..., M) factor of lengths, see `size_weight`; None: 1.
+        weight: (..., M) factor of lengths, see `size_weight`; if None, 1.
     """
     numbers = numbers[..., :, None, :]
     target = Boxes(*(part.unsqueeze(-k) for part, k in zip(target, (3, 4, 3), strict=True)))

@@ -60,7 +60,7 @@ def box_edges(box: Box3d, intrinsics: Array) -> list[Array]:
 
 
 def _in_front(first: Array, second: Array) -> Array | None:
-    """Returns the part (2, 3) of a line in front of the camera; None: there is none."""
+    """Returns the part (2, 3) of a line in front of the camera; None if there is none."""
     ends = np.stack((first, second))
     depth = ends[:, 2] - _NEAREST_M
     if (depth <= 0).all():

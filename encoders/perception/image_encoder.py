@@ -106,10 +106,10 @@ class ImageEncoderSettings:
     Attributes:
         encoding: Factory of the position encoding.
         coordinates: Coordinates of tokens.
-        depth_input: Depth as an input of the network, besides positions; None: `ColourOnly`.
+        depth_input: Depth as an input of the network, besides positions; if None, `ColourOnly`.
         embedding: Factory of the patch embedding.
         learned_places: See `LearnedPlaces`.
-        images: Factory of the tokens of images, such as `PretrainedImages`; None: `RgbdTokens`
+        images: Factory of the tokens of images, such as `PretrainedImages`; if None, `RgbdTokens`
             with `depth_input`, `embedding` and `learned_places`, which other factories ignore.
         values: Relative values: positions rotate values too.
         dim: Width of the tokens.

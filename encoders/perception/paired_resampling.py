@@ -245,7 +245,7 @@ def paired_difference(
         second: (S', N), on the same objects.
         groups: (N,) the group of each, such as its room: objects of a room are not independent.
         counts: (N,) number of objects of each, where the values are sums over the objects of an
-            image; the mean is then over objects. None: each value is that of one object.
+            image; the mean is then over objects. If None, each value is that of one object.
         draws: Number of draws, 100 or more.
         confidence: Coverage of the interval, between 0 and 1.
         seed: Seed of the draws.

@@ -195,7 +195,7 @@ def _usable(images: ImageStore, needs: Collection[str]) -> list[bool]:
 class ImageBatches:
     """Batches of chosen images of a store; a continued run gets the same batch at each step.
 
-    `readers` threads read ahead, into page-locked memory with `pin_memory`.
+    `num_workers` threads read ahead, into page-locked memory with `pin_memory`.
     """
 
     def __init__(
@@ -206,14 +206,14 @@ class ImageBatches:
         batch_size: int,
         *,
         seed: int,
-        readers: int = 1,
+        num_workers: int = 1,
         pin_memory: bool = False,
     ) -> None:
         self._images = images
         self._indices = np.asarray(indices, np.int64)
         self._network = network
         self._seed = seed
-        self._readers = readers
+        self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._sampler = BatchSampler(len(self._indices), batch_size, seed)
 
@@ -228,7 +228,7 @@ class ImageBatches:
                 return batch
             return {key: value.pin_memory() for key, value in batch.items()}
 
-        with Prefetcher(read, first_step, last_step, threads=self._readers) as batches:
+        with Prefetcher(read, first_step, last_step, threads=self._num_workers) as batches:
             yield from batches
 
     def batch(self, number: int) -> dict[str, Tensor]:
@@ -255,7 +255,7 @@ def image_augmentation(
     All frames of a clip change alike, so that motions stay; noise is the same in all of them.
 
     Args:
-        config: Configuration of an `Augmentation`; None: no augmentation.
+        config: Configuration of an `Augmentation`; if None, no augmentation.
         network: The network that is trained.
 
     Raises:

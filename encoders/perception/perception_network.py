@@ -72,7 +72,7 @@ class Measurement:
         subsets: Measures of subsets of the objects; `subset` names them.
         of_subsets: Their `mean_iou` as functions of drawn images, by the name of the subset.
         detections: Of detectors: the predictions that are matched to objects.
-        details: Returns `Details`, which take long; None: there are none.
+        details: Returns `Details`, which take long; if None, there are none.
     """
 
     values: Mapping[str, float]
@@ -103,7 +103,7 @@ def mean_over_images(sums: ArrayLike, counts: ArrayLike | None = None) -> Statis
 
     Args:
         sums: (N,) a value of each image, or the sum over its objects.
-        counts: (N,) numbers of objects; None: one per image.
+        counts: (N,) numbers of objects; if None, one per image.
     """
     of_images = np.asarray(sums, np.float64)
     counted = np.ones(len(of_images)) if counts is None else np.asarray(counts, np.float64)
@@ -124,7 +124,7 @@ class Examples:
         indices: The chosen images.
         contract: Size and frame of the arrays.
         batch_size: Images per batch.
-        prepare: Changes each batch, as studies do; None: as it is.
+        prepare: Changes each batch, as studies do; if None, as it is.
     """
 
     images: LabelledImages

@@ -271,14 +271,14 @@ class PerceptionSettings:
         image_size: Rows and columns of the images, or one number for both.
         image_fit: The way to that size, see `ImageSize`.
         frame: The frame of places and boxes, see `ImageContract`.
-        minutes: Duration of the training, from which the number of steps is estimated; None: the
+        minutes: Duration of the training, from which the number of steps is estimated; if None, the
             steps of the trainer.
         validation_images: Held-out images of the validation loss; 0: no validation.
         probe_images: Held-out images that are measured while training, every `probe_every` steps,
             for a curve; 0: none.
-        augmentation: Configuration of the `Augmentation` of training batches; None: none.
-        study: A further measurement of the trained network; None: no study.
-        initial: Weights of another network to begin with; None: random weights.
+        augmentation: Configuration of the `Augmentation` of training batches; if None, none.
+        study: A further measurement of the trained network; if None, no study.
+        initial: Weights of another network to begin with; if None, random weights.
         log: Makes a logger besides the history.
     """
 
@@ -392,7 +392,7 @@ def _train(
         network,
         trainer.batch_size,
         seed=trainer.seed,
-        readers=trainer.readers,
+        num_workers=trainer.num_workers,
         pin_memory=trainer.pin_memory,
     )
     model, record = described
@@ -461,7 +461,7 @@ def _examples(data: PerceptionData, network: PerceptionNetwork, trainer: Trainer
 
 
 def _planned_steps(directory: Path) -> int | None:
-    """Returns the number of steps of the run in a directory; None: no run."""
+    """Returns the number of steps of the run in a directory; None means no run."""
     stored = stored_fingerprint(directory)
     if not isinstance(stored, dict):
         return None

@@ -44,7 +44,7 @@ PRECISIONS = {
         *((f"ap{space}_{100 * at:.0f}", at) for at in thresholds),
     )
 }
-"""Average precisions with the threshold of the IoU; None: the mean over all thresholds."""
+"""Average precisions with the threshold of the IoU; if None, the mean over all thresholds."""
 
 
 def measures_of(results: Mapping[str, Any]) -> list[str]:
@@ -225,8 +225,8 @@ def compare_runs(
 
     Args:
         runs: Two recipes or more; runs of the same name are trainings of one recipe.
-        baseline: The recipe that all others are compared with; None: all pairs.
-        measure: One of `measures_of`; None: the first that the runs have.
+        baseline: The recipe that all others are compared with; if None, all pairs.
+        measure: One of `measures_of`; if None, the first that the runs have.
 
     Raises:
         ValueError: Test images or tasks differ, runs of one name have different recipes, there are

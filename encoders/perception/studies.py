@@ -76,18 +76,18 @@ class PatchShuffling(Study):
     if each token sees its own patch only (`PatchProjection`).
     """
 
-    def __init__(self, draws: int = 5, seed: int = 0) -> None:
+    def __init__(self, permutations: int = 5, seed: int = 0) -> None:
         """Sets the number of permutations and their seed."""
-        COUNT.check(draws=draws)
+        COUNT.check(permutations=permutations)
         WHOLE.check(seed=seed)
-        self.draws = draws
+        self.permutations = permutations
         self.seed = seed
 
     def measure(self, network: PerceptionNetwork, examples: Examples) -> list[Row]:
         """Returns a row per permutation; see `Study.measure`."""
         usual = network.measure(examples)
         rows = []
-        for draw in range(self.draws):
+        for draw in range(self.permutations):
             with changed_tokens(network, shuffled(self.seed + draw)):
                 rows.append(_row(f"permutation {draw}", network.measure(examples), usual))
         return rows

@@ -271,8 +271,8 @@ class PretrainedTextTower(TextNetwork):
         Args:
             model: A folder written by `save_pretrained` (network and tokenizer), or a name on the
                 Hugging Face hub, of CLIP or SigLIP, or of their text towers alone.
-            length: Largest number of tokens of a text; None: as many as the network reads. SigLIP
-                always gets as many, padded, as in its training.
+            length: Largest number of tokens of a text; if None, as many as the network reads.
+                SigLIP always gets as many, padded, as in its training.
             truncate: Whether longer texts lose their end; otherwise they are refused.
             frozen: Whether the weights are not trained.
             tokeniser: Not used, since the checkpoint has a tokenizer.

@@ -53,8 +53,8 @@ def sigmoid_loss(
         texts: (n, d) outputs of the text tower.
         log_temperature: Logarithm of t.
         bias: b; `initial_bias` is its start.
-        positives: (n, n) bool, which texts hold for which images, such as `equal_captions`; None:
-            text i holds for image i only.
+        positives: (n, n) bool, which texts hold for which images, such as `equal_captions`; if
+            None, text i holds for image i only.
 
     Raises:
         ValueError: The shapes differ.

@@ -166,7 +166,7 @@ class AntisymmetricBasis(Basis):
     """A map from antisymmetric to orthogonal matrices, for heads or blocks of channels.
 
     P = start map(S): `start` is a constant (sets, blocks, block, block), the value of P at S = 0;
-    None: the identity.
+    if None, the identity.
     """
 
     start: Tensor | None
@@ -187,9 +187,9 @@ class AntisymmetricBasis(Basis):
         Args:
             sets: Independent bases.
             size: Rows of P.
-            block: Number of neighbouring channels per block of P; None: one block.
-            bandwidth: S has nonzero entries only within this distance of the diagonal; None: S is
-                dense.
+            block: Number of neighbouring channels per block of P; if None, one block.
+            bandwidth: S has nonzero entries only within this distance of the diagonal; if None, S
+                is dense.
             seed: Unused: nothing is drawn.
         """
         super().__init__(sets, size)

@@ -79,7 +79,7 @@ class DividedHeads(PositionEncoding):
         return side_by_side(placed, self._sizes)
 
     def basis(self) -> Tensor | None:
-        """Returns the orthogonal P, (heads, head_dim, head_dim); None: the identity."""
+        """Returns the orthogonal P, (heads, head_dim, head_dim); None means the identity."""
         bases = [part.basis() for part in self.parts]
         known = [basis for basis in bases if basis is not None]
         if not known:

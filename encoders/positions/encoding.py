@@ -34,7 +34,7 @@ class Places:
 
     Attributes:
         basis_blocks: Blocks (heads | 1, head_dim / b, b, b) of the orthogonal P in which
-            `rotate_in_basis` expects its input; None: the identity. Attention folds P into its
+            `rotate_in_basis` expects its input; if None, the identity. Attention folds P into its
             projections, at no cost per token.
         embedding: Embedding that an absolute encoding adds to the tokens, (B, N, heads head_dim),
             or None.
@@ -71,7 +71,7 @@ class Places:
         return x
 
     def logit_factor(self, keys: "Places") -> Tensor | None:
-        """Returns the factor of the logits for `keys`, (B, heads | 1, N_q, N_k); None: 1."""
+        """Returns the factor of the logits for `keys`, (B, heads | 1, N_q, N_k); None means 1."""
         return None
 
 
@@ -274,7 +274,7 @@ class PositionEncoding(nn.Module, ABC):
         return self._places(coordinates)
 
     def basis(self) -> Tensor | None:
-        """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None: the identity."""
+        """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None means the identity."""
         return None
 
     def rotation(self, coordinates: Tensor) -> Tensor:
@@ -331,14 +331,14 @@ class PositionEncoding(nn.Module, ABC):
             coordinates: (B, N, axes), floating point, in the unit of the wavelengths;
                 differentiable.
             has_position: (B, N) bool; tokens without a position are put at the centroid of the
-                others. None: all have one.
-            fallback_position: (B, axes), used for examples in which no token has a position; None:
-                zero. In cross-attention pass the `centroid` of the other tokens; otherwise a common
-                shift has an effect there.
+                others. If None, all have one.
+            fallback_position: (B, axes), used for examples in which no token has a position; if
+                None, zero. In cross-attention pass the `centroid` of the other tokens; otherwise a
+                common shift has an effect there.
             spread: (B, N, axes), in the unit of the coordinates; ignored for tokens without a
-                position. None: all places are exact.
+                position. If None, all places are exact.
             like: Places of other tokens, prepared with the same parameters, whose basis is taken
-                instead of computing it again; unused with a spread. None: it is computed.
+                instead of computing it again; unused with a spread. If None, it is computed.
 
         Raises:
             ValueError: The shapes do not fit, the encoding does not rotate planes but there is a
@@ -381,7 +381,7 @@ class PositionEncoding(nn.Module, ABC):
         return places.rotate_inverse(self._of_heads(y, places))
 
     def logit_factor(self, places_q: Places, places_k: Places) -> Tensor | None:
-        """Returns the factor of the logits, (B, heads | 1, N_q, N_k); None: 1."""
+        """Returns the factor of the logits, (B, heads | 1, N_q, N_k); None means 1."""
         return places_q.logit_factor(places_k)
 
     @torch.no_grad()

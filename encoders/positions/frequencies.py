@@ -233,7 +233,7 @@ class MixedFrequencies(Frequencies):
             theta: See `FrequencyInitialisation`.
             uniform: See `FrequencyInitialisation`.
             omega: See `FrequencyInitialisation`.
-            scale: Frequency of a stored parameter of 1, in radians per unit; None:
+            scale: Frequency of a stored parameter of 1, in radians per unit; if None,
                 `FrequencyInitialisation.unit`.
             seed: Seed of the initial parameters.
         """
@@ -292,8 +292,8 @@ class AxialFrequencies(Frequencies):
                 coordinates.
             theta: Instead of wavelengths: the base of RoPE's series.
             learned: Whether magnitudes are learned; axes never are.
-            block: Channels per block (twice its planes) with a common axis; None: one run of planes
-                per axis.
+            block: Channels per block (twice its planes) with a common axis; if None, one run of
+                planes per axis.
             scale: See `MixedFrequencies`.
             seed: Unused: nothing is drawn.
         """

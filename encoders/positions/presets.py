@@ -119,10 +119,10 @@ class CayleyString(RotaryEncoding):
             axes: Coordinates per place.
             wavelengths: Shortest and longest initial wavelength, in the unit of the coordinates.
             theta: Instead of wavelengths: the base of RoPE-Mixed for two axes in patches.
-            bandwidth: S has nonzero entries only within this distance of the diagonal; None: S is
-                dense.
+            bandwidth: S has nonzero entries only within this distance of the diagonal; if None, S
+                is dense.
             share_heads: One set of frequencies and one basis for all heads.
-            share_basis: One basis for all heads; None: as `share_heads`.
+            share_basis: One basis for all heads; if None, as `share_heads`.
             still: Share of the planes that do not rotate, see `StillPlanes`.
             seed: Seed of the initial parameters.
         """

@@ -52,7 +52,7 @@ class Rotary(PositionEncoding):
 
     @final
     def basis(self) -> Tensor | None:
-        """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None: the identity."""
+        """Returns the orthogonal P, (heads | 1, head_dim, head_dim); None means the identity."""
         blocks = self.basis_blocks()
         return None if blocks is None else spread(blocks)
 
@@ -91,7 +91,7 @@ class Rotary(PositionEncoding):
         return bool((torch.linalg.matrix_rank(self.frequencies().double()) == self.axes).all())
 
     def basis_blocks(self) -> Tensor | None:
-        """Returns the blocks of P, (heads | 1, head_dim / b, b, b); None: the identity."""
+        """Returns the blocks of P, (heads | 1, head_dim / b, b, b); None means the identity."""
         return None
 
     def _places(self, coordinates: Tensor) -> RotaryPlaces:
@@ -167,9 +167,9 @@ class RotaryEncoding(Rotary):
             head_dim: Channels per head, even.
             axes: Coordinates per place.
             frequencies: Such as `functools.partial(MixedFrequencies, wavelengths=(0.04, 2.0))`.
-            basis: Such as `CayleyBasis`; None: the identity.
+            basis: Such as `CayleyBasis`; if None, the identity.
             share_heads: Whether all heads have the same frequencies.
-            share_basis: Whether all heads have the same basis; None: as `share_heads`.
+            share_basis: Whether all heads have the same basis; if None, as `share_heads`.
             seed: Seed of the initial parameters.
         """
         super().__init__(heads, head_dim, axes, share_heads=share_heads)
@@ -186,7 +186,7 @@ class RotaryEncoding(Rotary):
         return omega
 
     def basis_blocks(self) -> Tensor | None:
-        """Returns the blocks of P, (heads | 1, head_dim / b, b, b); None: the identity."""
+        """Returns the blocks of P, (heads | 1, head_dim / b, b, b); None means the identity."""
         return None if self.basis_model is None else self.basis_model.blocks()
 
     def without_constant_basis(self) -> "RotaryEncoding":

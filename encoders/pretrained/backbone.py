@@ -77,10 +77,10 @@ class PretrainedTokens(nn.Module):
         Args:
             cameras: The cameras to read, in this order; all share the network.
             encode: The network.
-            dim: Channels of the tokens, by a linear map; None: those of the network.
-            coordinates: Coordinates of the tokens; None: those of the network.
+            dim: Channels of the tokens, by a linear map; if None, those of the network.
+            coordinates: Coordinates of the tokens; if None, those of the network.
             size: Pixels a side, or rows and columns, to which images are resized for the network;
-                None: as they are.
+                if None, as they are.
 
         Raises:
             ValueError: A camera does not fit, or patches do not tile the images.
@@ -194,7 +194,7 @@ class PretrainedImages(PretrainedTokens):
             dim: Channels of the tokens, by a linear map.
             name: Name in timm, such as `vit_base_patch16_siglip_224` or `tf_efficientnet_lite0`.
             weights: A safetensors file with timm's names, or a folder with `model.safetensors`;
-                `installed`: those of an installed package; None: random weights.
+                `installed`: those of an installed package; if None, random weights.
             size: See `PretrainedTokens`.
             stride: Pixels per cell of the feature map of a convolutional network.
             norm: Replacement of batch norms; see `PretrainedFeatureMap`.

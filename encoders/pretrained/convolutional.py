@@ -131,7 +131,7 @@ class ResNet(nn.Module):
                 diffusion policy, with scale and shift of `weights`. `frozen`: the constant
                 statistics of `weights`, as in ACT.
             weights: A safetensors file with timm's or torchvision's names, such as the
-                `model.safetensors` of timm/resnet18.tv_in1k; None: random weights.
+                `model.safetensors` of timm/resnet18.tv_in1k; if None, random weights.
             options: Arguments of timm's `ResNet` that replace the architecture's own, such as
                 `channels`.
 
@@ -220,7 +220,7 @@ class PretrainedFeatureMap(nn.Module):
             stride: Pixels per cell. Stages after this feature map are left out.
             norm: Replacement of batch norms; see `without_running_statistics`.
             weights: A safetensors file with timm's names; `installed`: those of an installed
-                package; None: random weights.
+                package; if None, random weights.
             options: Arguments of `timm.create_model` that replace the architecture's own.
 
         Raises:

@@ -160,7 +160,7 @@ def pooled(outputs: Any, mask: Tensor | None) -> Tensor:
 
     Args:
         outputs: Outputs of a network. Projected features precede the pooled output.
-        mask: (texts, tokens), 1 for tokens of a text, 0 for padding; None: all are of texts.
+        mask: (texts, tokens), 1 for tokens of a text, 0 for padding; if None, all are of texts.
     """
     for name in ("text_embeds", "pooler_output"):
         found: Tensor | None = getattr(outputs, name, None)
@@ -222,8 +222,8 @@ class MonocularDepth:
 
         Args:
             model: A folder written by `save_pretrained`, or a name on the Hugging Face hub.
-            gives: `metric` for metres, `inverse` for a linear function of 1 / depth; None: as the
-                model declares.
+            gives: `metric` for metres, `inverse` for a linear function of 1 / depth; if None, as
+                the model declares.
             inverse_scale: For `inverse`: depth is 1 / (scale x + shift) of the output x, in metres.
             inverse_shift: For `inverse`: the shift, 1/m.
             device: Device of the network.

@@ -80,7 +80,7 @@ def continued(omega: Tensor, factory: EncodingFactory | None, heads: int) -> Pos
     """Builds a learned encoding that starts at frequencies (1, axes, head_dim / 2).
 
     The factory makes an encoding by `MixedFrequencies` in a basis that starts at the identity, such
-    as `CayleyString`; None: no basis.
+    as `CayleyString`; if None, no basis.
     """
     axes = omega.shape[1]
     head_dim = 2 * omega.shape[2]
@@ -348,7 +348,7 @@ class PretrainedVisionTransformer(nn.Module):
         Args:
             images: (B, H, W, 3), 0 ... 255, H and W multiples of the patch; normalised as in the
                 training of the model.
-            view: Depth and geometry; None: unknown.
+            view: Depth and geometry; if None, unknown.
 
         Returns:
             CLS and registers, then the patches row by row, as timm's `forward_features` returns

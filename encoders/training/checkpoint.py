@@ -114,7 +114,7 @@ def save_checkpoint(
     A reader during the replacement may get the description of one checkpoint and the weights of the
     next, which fit each other. `description` is plain data: the resolved configuration of the model
     under `model`, and everything else needed to build it. `files` are further files by their paths
-    in the directory; None: none.
+    in the directory; if None, none.
     """
     tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
     text = yaml.safe_dump(
@@ -229,12 +229,12 @@ def _settings(target: type, entries: Mapping[str, Any]) -> object:
 
 
 def _settings_class(target: type) -> Callable[..., object] | None:
-    """Returns the dataclass of the argument `settings` of a class; None: no such argument."""
+    """Returns the dataclass of the argument `settings` of a class; None means no such argument."""
     parameter = inspect.signature(target).parameters.get("settings")
-    found = None if parameter is None else parameter.annotation
-    if isinstance(found, str):  # The module has `from __future__ import annotations`.
-        found = vars(sys.modules[target.__module__]).get(found)
-    return found if isinstance(found, type) and is_dataclass(found) else None
+    annotation = None if parameter is None else parameter.annotation
+    if isinstance(annotation, str):  # The module has `from __future__ import annotations`.
+        annotation = vars(sys.modules[target.__module__]).get(annotation)
+    return annotation if isinstance(annotation, type) and is_dataclass(annotation) else None
 
 
 def _check_arguments(
@@ -275,12 +275,12 @@ def _public_class(target: str, base: type) -> type:
         )
     if package != "stringline" or name not in stringline.HOME:
         raise unknown_public_name(target)
-    found: object = getattr(stringline, name)
-    if not isinstance(found, type) or not issubclass(found, base):
+    public: object = getattr(stringline, name)
+    if not isinstance(public, type) or not issubclass(public, base):
         raise ValueError(
             f"{target} is not a class derived from {base.__name__}; a checkpoint cannot build it."
         )
-    return found
+    return public
 
 
 def code_version() -> str:

@@ -28,7 +28,7 @@ Probe = Callable[[nn.Module], Mapping[str, float]]
 Validate = Callable[[nn.Module], float]
 SaveModel = Callable[[nn.Module], None]
 Prepare = Callable[[Batch, torch.Generator], Batch]
-Weigh = Callable[[Batch], Tensor]
+LossWeight = Callable[[Batch], Tensor]
 
 
 class Batches(Protocol):
@@ -102,9 +102,9 @@ class Callbacks:
             been killed before the first call.
         prepare: Changes each batch on the device before the loss, such as augmentation. Its
             generator, on the same device, depends on seed, step and process only.
-        weigh: Returns the weight of the loss of a batch, a scalar, such as the number of elements
-            that the loss is a mean over; None: the number of examples. With it, parts of a batch
-            and several processes give the gradients of the whole batch.
+        loss_weight: Returns the weight of the loss of a batch, a scalar, such as the number of
+            elements that the loss is a mean over; if None, the number of examples. With it, parts
+            of a batch and several processes give the gradients of the whole batch.
         describe: Returns the name of each example of a step, for messages. Arguments: step, process
             and number of processes.
         logger: Makes a logger besides the history.
@@ -116,6 +116,6 @@ class Callbacks:
     background: BackgroundEvaluation | None = None
     keep: Callable[[nn.Module, str, int], None] | None = None
     prepare: Prepare | None = None
-    weigh: Weigh | None = None
+    loss_weight: LossWeight | None = None
     describe: Callable[[int, int, int], Sequence[str]] | None = None
     logger: LoggerFactory | None = None

@@ -55,7 +55,7 @@ class WeightsAndBiases:
             first_step: First step of this call; wandb keeps its metrics of later steps, which are
                 equal.
             project: Project on wandb.ai.
-            name: Name of the run; None: the name of the directory.
+            name: Name of the run; if None, the name of the directory.
             mode: `online`, `offline` (for `wandb sync`) or `disabled`.
 
         Raises:

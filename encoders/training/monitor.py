@@ -110,7 +110,7 @@ class History:
         return [(row["step"], row["evaluation"]) for row in self.rows if "evaluation" in row]
 
     def best_step(self) -> int | None:
-        """Returns the step with the best model; None: no measurements.
+        """Returns the step with the best model; None means no measurements.
 
         Models are compared by success, if it was measured, otherwise by validation loss. Among
         models of equal success the validation loss decides, then the earlier step.

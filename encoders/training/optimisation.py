@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.encoders.training.interfaces import Batch, Weigh
+from stringline.encoders.training.interfaces import Batch, LossWeight
 
 # Levels of parts that an error message searches for the nearest names; deeper parts match too.
 PART_LEVELS = 2
@@ -39,7 +39,7 @@ class PartPatterns:
                 raise unknown_name(f"part of the model for {setting}", pattern, part_names(names))
 
     def index(self, name: str) -> int | None:
-        """Returns the number of the last pattern that matches a name; None: no pattern does."""
+        """Returns the number of the last pattern that matches a name; None if no pattern does."""
         found = [number for number, pattern in enumerate(self._patterns) if _within(name, pattern)]
         return found[-1] if found else None
 
@@ -96,16 +96,16 @@ def accumulate(
     parts: Sequence[Batch],
     *,
     bf16: bool,
-    weigh: Weigh | None,
+    loss_weight: LossWeight | None,
 ) -> Tensor:
     """Accumulates the gradients of a batch given in parts, over all processes.
 
     A loss is a mean. The loss of the whole batch is the mean of the losses of its parts, weighted
-    by the number of elements that each part is a mean over (`weigh`, see `Callbacks`). `prepared`
-    is a `LossModule` as the accelerator wrapped it, without gradients. Returns the loss of this
-    process's part of the batch, a float64 scalar on the device, which is not waited for.
+    by the number of elements that each part is a mean over (`loss_weight`, see `Callbacks`).
+    `prepared` is a `LossModule` as the accelerator wrapped it, without gradients. Returns the loss
+    of this process's part of the batch, a float64 scalar on the device, which is not waited for.
     """
-    shares = _shares(accelerator, parts, weigh)
+    shares = _shares(accelerator, parts, loss_weight)
     losses: list[Tensor] = []
     for number, (part, (within, overall)) in enumerate(zip(parts, shares, strict=True)):
         # Only the backward pass of the last part exchanges gradients.
@@ -119,15 +119,15 @@ def accumulate(
 
 
 def _shares(
-    accelerator: Accelerator, parts: Sequence[Batch], weigh: Weigh | None
+    accelerator: Accelerator, parts: Sequence[Batch], loss_weight: LossWeight | None
 ) -> list[tuple[Tensor | float, Tensor | None]]:
-    """Returns each part's share in this process's loss, and its gradient's factor (None: 1)."""
-    if len(parts) == 1 and (weigh is None or accelerator.num_processes == 1):
+    """Returns each part's share in this process's loss, and its gradient's factor (if None, 1)."""
+    if len(parts) == 1 and (loss_weight is None or accelerator.num_processes == 1):
         return [(1.0, None)]
     own = torch.stack(
         [
-            weigh(part).float()
-            if weigh
+            loss_weight(part).float()
+            if loss_weight
             # Filled on the device: a copy from the host would wait for it.
             else torch.full((), float(examples(part)), device=accelerator.device)
             for part in parts

@@ -129,9 +129,9 @@ def load_partial_weights(
         exclude: Names of parts that keep their weights, or `mismatched`: all parts that the model
             lacks or has in another shape.
         renamed: The names in the model of parts with another name in the checkpoint; `include` and
-            `exclude` are names in the model. None: all names are equal.
+            `exclude` are names in the model. If None, all names are equal.
         rows: The tensors of the model whose rows have names; rows without a stored one keep their
-            weights. None: no tensor.
+            weights. If None, no tensor.
 
     Raises:
         ValueError: A part is unknown, no part is left, or a tensor does not fit the model.

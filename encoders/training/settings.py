@@ -31,7 +31,7 @@ from stringline.encoders.training.optimisation import parameter_groups, warmup_c
 # Settings that decide when a run is monitored, and have no effect on the weights.
 MONITORING = ("probe_every", "save_every", "evaluate_every", "log_every", "read_every")
 # Settings of the machine, which have no effect on the weights either.
-MACHINE = ("device", "least_processes", "readers", "pin_memory")
+MACHINE = ("device", "min_processes", "num_workers", "pin_memory")
 CHOICES = {
     "precision": ("auto", "bf16", "no"),
     "compile": ("auto", True, False),
@@ -70,8 +70,8 @@ class TrainerSettings:
             state or checkpoint is written, and several processes stop after a signal that much
             later.
         device: `auto` (a GPU if there is one) or `cuda` (an error without a GPU).
-        least_processes: Smallest allowed number of processes.
-        readers: Threads that read batches ahead.
+        min_processes: Smallest allowed number of processes.
+        num_workers: Threads that read batches ahead.
         pin_memory: Whether batches are read into page-locked memory, which a GPU copies from while
             it computes.
         tf32: Whether products of float32 matrices are rounded to TF32 on GPUs. Phases of position
@@ -109,8 +109,8 @@ class TrainerSettings:
     log_every: int = 10
     read_every: int = 1
     device: str = "auto"
-    least_processes: int = 1
-    readers: int = 1
+    min_processes: int = 1
+    num_workers: int = 1
     pin_memory: bool = False
     tf32: bool = False
     attention: str = "float32"
@@ -122,16 +122,14 @@ class TrainerSettings:
     lora: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
-        self._check(COUNT, "steps", "batch_size", "accumulate", "readers", "least_processes")
+        self._check(COUNT, "steps", "batch_size", "accumulate", "num_workers", "min_processes")
         self._check(COUNT, *MONITORING)
         self._check(WHOLE, "warmup_steps", "seed")
         self._check(NOT_NEGATIVE, "learning_rate", "final_learning_rate", "weight_decay")
         self._check(POSITIVE, "clip_norm")
         self._check(Range(least=0, most=1), "ema_decay")
         if len(self.betas) != 2 or not all(beta in SHARE for beta in self.betas):
-            raise ValueError(
-                f"trainer.betas is {list(self.betas)}; allowed: two numbers, each {SHARE}."
-            )
+            raise ValueError(f"trainer.betas is {list(self.betas)}; allowed: a pair, each {SHARE}.")
         self.betas = (self.betas[0], self.betas[1])  # YAML has lists.
         if self.accumulate > self.batch_size:
             raise ValueError(
@@ -238,9 +236,9 @@ def check_hardware(settings: TrainerSettings) -> None:
             f"trainer.pin_memory is true, but there is no GPU; allowed: false. {ON_CPU}."
         )
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if processes < settings.least_processes:
+    if processes < settings.min_processes:
         raise ValueError(
-            f"trainer.least_processes is {settings.least_processes}, but the number of processes "
+            f"trainer.min_processes is {settings.min_processes}, but the number of processes "
             f"is {processes}; start them by `{SEVERAL}`, or choose trainer=gpu for one GPU."
         )
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -295,7 +293,7 @@ def process_count() -> int:
 
 
 def stored_fingerprint(directory: Path) -> Any:
-    """Returns the fingerprint of the run in a directory, as the file has it; None: no run.
+    """Returns the fingerprint of the run in a directory, as the file has it; None means no run.
 
     Raises:
         yaml.YAMLError: The file is damaged.

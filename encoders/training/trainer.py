@@ -32,10 +32,10 @@ from stringline.encoders.training.interfaces import (
     Batch,
     Batches,
     Callbacks,
+    LossWeight,
     Prepare,
     Probe,
     SaveModel,
-    Weigh,
 )
 from stringline.encoders.training.monitor import LATEST, History, Meter, Monitor
 from stringline.encoders.training.optimisation import (
@@ -107,10 +107,10 @@ class Readings:
         """Returns the numbers of all steps since the last call."""
         if not self._steps:
             return []
-        found: list[list[float]] = torch.stack(self._numbers).tolist()
+        rows: list[list[float]] = torch.stack(self._numbers).tolist()
         readings = [
             Reading(step, seconds, loss, norm)
-            for (step, seconds), (loss, norm) in zip(self._steps, found, strict=True)
+            for (step, seconds), (loss, norm) in zip(self._steps, rows, strict=True)
         ]
         self._steps.clear()
         self._numbers.clear()
@@ -173,8 +173,8 @@ def check_finite(
 
 def broken_examples(batch: Batch) -> dict[str, list[int]]:
     """Returns, for each tensor with numbers that are not finite, the examples that contain them."""
-    found = {key: _rows(value) for key, value in batch.items() if value.is_floating_point()}
-    return {key: rows for key, rows in found.items() if rows}
+    broken = {key: _rows(value) for key, value in batch.items() if value.is_floating_point()}
+    return {key: rows for key, rows in broken.items() if rows}
 
 
 def _rows(value: Tensor) -> list[int]:
@@ -196,12 +196,16 @@ class ValidationLoss:
     """
 
     def __init__(
-        self, batches: Callable[[], Iterator[Batch]], *, seed: int = 0, weigh: Weigh | None = None
+        self,
+        batches: Callable[[], Iterator[Batch]],
+        *,
+        seed: int = 0,
+        loss_weight: LossWeight | None = None,
     ) -> None:
         """Builds the loss; `batches` returns the same batches on every call."""
         self._batches = batches
         self._seed = seed
-        self._weigh = weigh
+        self._loss_weight = loss_weight
 
     def __call__(self, model: nn.Module) -> float:
         """Returns the mean loss of a model in evaluation mode, without drawing random numbers.
@@ -216,7 +220,9 @@ class ValidationLoss:
                 moved = {key: value.to(device) for key, value in batch.items()}
                 torch.manual_seed(self._seed + number)
                 loss: Tensor = model.loss(moved)  # type: ignore[operator]  # See LossModule.
-                weight = float(self._weigh(moved)) if self._weigh else float(examples(moved))
+                weight = (
+                    float(self._loss_weight(moved)) if self._loss_weight else float(examples(moved))
+                )
                 total = total + loss.item() * weight
                 weights = weights + weight
         if not weights:
@@ -262,7 +268,7 @@ def save_state(
 
 
 def latest_state(directory: Path) -> Path | None:
-    """Returns the newest state of a run; None: no state."""
+    """Returns the newest state of a run; None means no state."""
     states = sorted((directory / "state").glob("step_*"))
     return states[-1] if states else None
 
@@ -299,14 +305,14 @@ def _state_of(
     A fused AdamW reads moments in the order of memory, as those of its own are. The stored ones are
     contiguous, and weights of convolutions are often `channels_last`.
     """
-    found = {}
+    state = {}
     for key, tensor in stored.items():
         if tensor.shape == parameter.shape and key != "step":
-            found[key] = torch.empty_like(parameter, dtype=tensor.dtype).copy_(tensor)
+            state[key] = torch.empty_like(parameter, dtype=tensor.dtype).copy_(tensor)
         else:
             # Only a fused optimiser counts its steps on the device.
-            found[key] = tensor if key == "step" and not fused else tensor.to(parameter.device)
-    return found
+            state[key] = tensor if key == "step" and not fused else tensor.to(parameter.device)
+    return state
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -452,7 +458,7 @@ class Run:
                 self.prepared,
                 split(batch, settings.accumulate),
                 bf16=settings.in_bf16(),
-                weigh=self.callbacks.weigh,
+                loss_weight=self.callbacks.loss_weight,
             )
         norm = accelerator.clip_grad_norm_(self.prepared.parameters(), settings.clip_norm)
         if settings.read_every == 1:
@@ -487,10 +493,10 @@ class Run:
 
     def _read(self, meter: Meter, bar: "tqdm[Never]") -> None:
         """Reads and logs the numbers of the steps since the last call."""
-        for found in self.readings.read():
-            self._check(found.step, found.loss, found.gradient_norm, None)
-            self.history.add(**vars(found))
-            self.monitor.log(found.step, found.loss, found.gradient_norm, meter, bar)
+        for reading in self.readings.read():
+            self._check(reading.step, reading.loss, reading.gradient_norm, None)
+            self.history.add(**vars(reading))
+            self.monitor.log(reading.step, reading.loss, reading.gradient_norm, meter, bar)
 
     def _save(self, done: int, stop: StopSignals) -> None:
         """Saves the state if it is due, a stop was requested, or the model is the best so far.

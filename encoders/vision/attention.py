@@ -44,9 +44,9 @@ def attend(
         q: Queries.
         k: Keys (B, heads, M, d).
         v: Values (B, heads, M, d).
-        logit_factor: Factor of the logits, (B, heads | 1, N, M); None: 1.
-        present: (B, M) bool, which keys exist; None: all.
-        mask: (B | 1, heads | 1, N, M) bool, which keys each query attends to; None: all.
+        logit_factor: Factor of the logits, (B, heads | 1, N, M); if None, 1.
+        present: (B, M) bool, which keys exist; if None, all.
+        mask: (B | 1, heads | 1, N, M) bool, which keys each query attends to; if None, all.
         dropout: Share of the weights that are set to zero.
     """
     if present is not None:
@@ -152,12 +152,13 @@ class PositionalAttention(nn.Module):
         Args:
             x: (B, N, dim), the tokens that attend.
             places: Their places, from `PositionEncoding.prepare`.
-            context: (B, M, dim), the tokens attended to, or `precompute` of them; None: `x` itself.
+            context: (B, M, dim), the tokens attended to, or `precompute` of them; if None, `x`
+                itself.
             context_places: Their places, of the same encoding; not needed after `precompute`.
             present: (B, M) bool, which of the tokens attended to exist, at least one per example;
-                None: all.
+                if None, all.
             mask: (B | 1, heads | 1, N, M) bool, which of them each token attends to, at least one;
-                None: all.
+                if None, all.
             causal: Whether token i attends to the tokens up to i of `x` only.
 
         Returns:
@@ -214,7 +215,7 @@ class PositionalAttention(nn.Module):
         Args:
             x: (B, N, dim), the tokens.
             places: Their places.
-            present: (B, N) bool, which of them exist; None: all.
+            present: (B, N) bool, which of them exist; if None, all.
         """
         with without_autocast(x):
             q, k = self._project(x, places, 0, 2)

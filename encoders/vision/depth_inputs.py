@@ -76,7 +76,7 @@ class SurfaceNormals(DepthInput):
     streams = 2
 
     def __init__(
-        self, *, base_frame: bool = True, reach: int = 1, steepest_deg: float = 80.0
+        self, *, base_frame: bool = True, radius_px: int = 1, steepest_deg: float = 80.0
     ) -> None:
         """Sets the parameters of the normals.
 
@@ -84,20 +84,21 @@ class SurfaceNormals(DepthInput):
             base_frame: Normals in the base frame of the robot, in which a table looks the same to
                 every camera. False: in the camera frame, which rotations of the whole scene about
                 an axis of the base do not change.
-            reach: See `surface_normals`.
+            radius_px: See `surface_normals`.
             steepest_deg: See `surface_normals`.
 
         Raises:
             ValueError: An argument is out of range.
         """
         super().__init__()
-        if reach not in COUNT or steepest_deg not in Range(above=0, below=90):
+        if radius_px not in COUNT or steepest_deg not in Range(above=0, below=90):
             raise ValueError(
-                f"reach is {reach} and steepest_deg is {steepest_deg}; allowed: from 1, and "
+                f"radius_px is {radius_px} and steepest_deg is {steepest_deg}; allowed: from 1, "
+                f"and "
                 f"between 0 and 90."
             )
         self.base_frame = base_frame
-        self.reach = reach
+        self.radius_px = radius_px
         self.steepest_deg = steepest_deg
         self.reads = frozenset(
             {"depth", "intrinsics"} | ({"T_base_camera"} if base_frame else set())
@@ -123,7 +124,7 @@ class SurfaceNormals(DepthInput):
             view.depth_unit_m,
             view.intrinsics,
             view.T_base_camera if self.base_frame else None,
-            reach=self.reach,
+            radius_px=self.radius_px,
             steepest_deg=self.steepest_deg,
         )
         return 2 * normals

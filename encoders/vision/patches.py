@@ -17,7 +17,7 @@ class PatchEmbedding(nn.Module, ABC):
     Attributes:
         patch: Side of a patch, pixels.
         channels: Channels of the images.
-        cell: Side of the cells of `with_cells`, pixels; None: there are none.
+        cell: Side of the cells of `with_cells`, pixels; if None, there are none.
         cell_channels: Channels of their features.
     """
 

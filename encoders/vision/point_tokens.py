@@ -113,7 +113,7 @@ class VoxelTokens(nn.Module):
             colours: (B, P, 3) from 0 to 255.
             count: (B,) number of points; those behind are ignored.
             support: (B,) height of the support, m.
-            draw: (B,) number of the draw outside of training; None: 0.
+            draw: (B,) number of the draw outside of training; if None, 0.
         """
         with torch.no_grad():
             index, exists = self._drawn(points, colours, count, support, draw)

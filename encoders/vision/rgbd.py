@@ -137,12 +137,12 @@ def presence(
         observation: The batch.
         camera: The camera.
         has_position: (B, N) bool, which of its tokens have a position.
-        coordinates: The coordinates of the tokens; None: none are excluded.
+        coordinates: The coordinates of the tokens; if None, none are excluded.
         prefix: Number of tokens before the patches, which are never excluded.
 
     Returns:
         (B, N) bool, tokens that exist and have a position, and (B, N) bool, tokens that exist
-        (None: all).
+        (None means all).
     """
     present = observation.get(f"present/{camera.name}")
     if present is not None:
@@ -203,7 +203,7 @@ class LearnedPlaces(nn.Module):
             maps: Features of cells, (B, channels, rows, columns).
             places: Their places, (B, rows columns, axes), row by row.
             known: (B, rows columns) bool, whether a cell has a position.
-            spread: Standard deviation of their places, (B, rows columns, axes); None: zero.
+            spread: Standard deviation of their places, (B, rows columns, axes); if None, zero.
             side: Cells along a side of a patch.
         """
         size = maps.shape[2:]
@@ -248,9 +248,9 @@ class Tokens:
         coordinates: (B, N, axes), in the unit of the chosen coordinates.
         has_position: (B, N) bool, False for tokens without a position.
         present: (B, N) bool, False for tokens of cameras that an example lacks and for patches that
-            are excluded (`MissingDepth`); None: all exist.
-        spread: (B, N, axes), standard deviation of the places as a vector, in the same unit; None:
-            all places are exact.
+            are excluded (`MissingDepth`); if None, all exist.
+        spread: (B, N, axes), standard deviation of the places as a vector, in the same unit; if
+            None, all places are exact.
     """
 
     features: Tensor
@@ -271,9 +271,10 @@ class Tokens:
 
 
 def joined_presence(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
-    """Returns which tokens of concatenated parts exist, (B, N) bool; None: all.
+    """Returns which tokens of concatenated parts exist, (B, N) bool; None means all.
 
-    Each part is a tensor (B, n, ...) of tokens, and (B, n) bool, which of them exist (None: all).
+    Each part is a tensor (B, n, ...) of tokens, and (B, n) bool, which of them exist (if None,
+    all).
     """
     if all(present is None for _, present in parts):
         return None
@@ -287,9 +288,9 @@ def joined_presence(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | N
 
 
 def joined_spread(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
-    """Returns the spread of the places of concatenated parts, (B, N, axes); None: zero.
+    """Returns the spread of the places of concatenated parts, (B, N, axes); None means zero.
 
-    Each part is the coordinates (B, n, axes) of tokens and their spread (None: zero).
+    Each part is the coordinates (B, n, axes) of tokens and their spread (if None, zero).
     """
     if all(spread is None for _, spread in parts):
         return None
@@ -350,7 +351,7 @@ class RgbdTokens(nn.Module):
             cameras: The cameras to read, in this order.
             coordinates: The coordinates of the tokens.
             dim: Channels of the tokens.
-            depth: Depth as an input of the network; None: `ColourOnly()`.
+            depth: Depth as an input of the network; if None, `ColourOnly()`.
             embedding: Factory of the patch embedding, the same for all cameras.
             learned_places: Whether patches are at a learned mean of their cells, see
                 `LearnedPlaces`.

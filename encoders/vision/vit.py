@@ -152,12 +152,12 @@ class VisionTransformer(nn.Module):
         Args:
             x: (B, N, dim) tokens.
             coordinates: (B, N, axes), in the unit of the encoding's wavelengths.
-            has_position: (B, N) bool, False for tokens without a position; None: all have one.
+            has_position: (B, N) bool, False for tokens without a position; if None, all have one.
             present: (B, N) bool, False for tokens that do not exist, such as those of a camera that
-                an example lacks; None: all exist. They have no effect on the others, and their
+                an example lacks; if None, all exist. They have no effect on the others, and their
                 output has no meaning. Each example needs an existing token.
             spread: (B, N, axes), the standard deviation of uncertain places, see
-                `PositionEncoding.prepare`; None: all are exact.
+                `PositionEncoding.prepare`; if None, all are exact.
         """
         return self.encode(x, coordinates, has_position, present, spread=spread)[1]
 

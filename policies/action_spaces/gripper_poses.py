@@ -31,7 +31,8 @@ class ForwardKinematics:
 
     def __init__(self, embodiment: Embodiment) -> None:
         self._arms = [
-            _Arm(chain, embodiment.hinges[chain.arm].tolist()) for chain in embodiment.chains
+            _Arm(chain, embodiment.revolute_joints[chain.arm].tolist())
+            for chain in embodiment.chains
         ]
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,8 +47,8 @@ class ForwardKinematics:
 class _Arm:
     """One chain. Its tables are numpy's, since not every device has double precision."""
 
-    def __init__(self, chain: Chain, hinges: Sequence[int]) -> None:
-        self._hinges = list(hinges)
+    def __init__(self, chain: Chain, revolute: Sequence[int]) -> None:
+        self._revolute = list(revolute)
         self._fixed = np.stack(
             [chain.T_base_root, *(link.T_parent_link for link in chain.links), chain.T_last_gripper]
         )
@@ -60,8 +61,8 @@ class _Arm:
             for table in (np.eye(3), self._fixed, self._rodrigues)
         )
         rotation, position = _parts(fixed[0])
-        for number, hinge in enumerate(self._hinges):
-            angle = q[..., hinge, None, None]
+        for number, index in enumerate(self._revolute):
+            angle = q[..., index, None, None]
             turn = (
                 one + angle.sin() * first[number] + (1 - angle.cos()) * second[number]
             )  # Rodrigues' formula.

@@ -44,7 +44,7 @@ class ActionSpace(nn.Module, ABC):
         openings: Places of the openings of grippers among these numbers.
         arms: Indices of the numbers that move each arm of the contract.
         positions: Those that are the position of each gripper, in metres in the frame of the
-            measured one; None: no numbers are.
+            measured one; if None, no numbers are.
     """
 
     name: ClassVar[str]
@@ -175,7 +175,7 @@ class RelativeJoints(ActionSpace):
     """
 
     name = "relative_joints"
-    hinge: Tensor
+    revolute: Tensor
     joint: Tensor
     lower: Tensor
     upper: Tensor
@@ -193,13 +193,18 @@ class RelativeJoints(ActionSpace):
                 )
             if dimension.kind == "joint" and dimension.name not in contract.joints:
                 raise unknown_name("measured joint for the action", dimension.name, contract.joints)
-        hinge = [dimension.kind == "joint" for dimension in contract.action]
+        revolute = [dimension.kind == "joint" for dimension in contract.action]
         joint = [
             contract.joints.index(each.name) if each.kind == "joint" else 0
             for each in contract.action
         ]
         low, high = _joint_limits(contract)
-        for name, table in {"hinge": hinge, "joint": joint, "lower": low, "upper": high}.items():
+        for name, table in {
+            "revolute": revolute,
+            "joint": joint,
+            "lower": low,
+            "upper": high,
+        }.items():
             self.register_buffer(name, torch.tensor(table), persistent=False)
 
     def targets(self, action: Tensor) -> Tensor:
@@ -220,18 +225,18 @@ class RelativeJoints(ActionSpace):
     def _start(self, like: Tensor, observation: Mapping[str, Tensor]) -> Tensor:
         """Returns the origin of each dimension, (B, 1, A), zero for grippers."""
         measured = observation["joints/position"].to(like.dtype)[:, self.joint]
-        return torch.where(self.hinge, measured, torch.zeros_like(measured))[:, None]
+        return torch.where(self.revolute, measured, torch.zeros_like(measured))[:, None]
 
 
 def _joint_limits(contract: Contract) -> tuple[list[float], list[float]]:
     """Returns lowest and highest targets, (A,) each; infinite for grippers."""
     embodiment = embodiment_of(contract)
-    hinges = (
-        {joint.name: joint for joint in embodiment.joints if joint.kind == "hinge"}
+    revolute = (
+        {joint.name: joint for joint in embodiment.joints if joint.kind == "revolute"}
         if embodiment
         else {}
     )
-    limits = [hinges.get(dimension.name) for dimension in contract.action]
+    limits = [revolute.get(dimension.name) for dimension in contract.action]
     return [one.lower if one else -np.inf for one in limits], [
         one.upper if one else np.inf for one in limits
     ]

@@ -88,7 +88,7 @@ class Encoder(nn.Module):
     def forward(self, x: Tensor, position: Tensor, absent: Tensor | None = None) -> Tensor:
         """Encodes tokens (B, N, dim), with positions (N, dim) that are added to queries and keys.
 
-        `absent` (B, N) bool marks tokens that do not exist; None: all exist.
+        `absent` (B, N) bool marks tokens that do not exist; if None, all exist.
         """
         for layer in self.layers:
             x = layer(x, position, absent)
@@ -264,7 +264,7 @@ class ActPolicy(ChunkPolicy):
             conditioning: Conditioning tokens of B observations.
             action: (B, T, action_dim) normalised actions.
             mask: (B, T) False beyond the end of the episode.
-            joints: (B, J) normalised; None: the style depends on the actions alone.
+            joints: (B, J) normalised; if None, the style depends on the actions alone.
         """
         error, divergence = self.losses(conditioning, action, mask, joints)
         return error + self.kl_weight * divergence

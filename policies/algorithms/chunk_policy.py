@@ -52,9 +52,9 @@ class PolicySettings:
         normalisation: Factory of the normaliser of actions.
         action_space: Factory of the action space; see `policies/action_spaces`.
         gripper_space: Factory of the meaning of the grippers' numbers, such as `OpenClose`, given
-            the action space `arms`; None: openings.
+            the action space `arms`; if None, openings.
         posture: What the joints alone tell about a chunk, which the policy then need not learn, and
-            the smooth form of chunks; None: the policy generates all actions itself.
+            the smooth form of chunks; if None, the policy generates all actions itself.
     """
 
     observation_encoder: ObservationEncoderFactory
@@ -107,10 +107,11 @@ class DenoisingSettings(PolicySettings):
         dim: Width of the transformer denoiser.
         depth: Number of its blocks.
         heads: Number of its attention heads.
-        denoiser: Factory of another denoiser, with its own sizes; None: the transformer.
-        action_places: Places of the action tokens of the transformer; None: they have none.
+        denoiser: Factory of another denoiser, with its own sizes; if None, the transformer.
+        action_places: Places of the action tokens of the transformer; if None, they have none.
         sampling_steps: Steps from noise to data at run time.
-        draws: Noise draws per observation and training step; the observation is encoded once.
+        noise_samples: Noise samples per observation and training step; the observation is encoded
+            once.
     """
 
     dim: int = 128
@@ -119,7 +120,7 @@ class DenoisingSettings(PolicySettings):
     denoiser: DenoiserFactory | None = None
     action_places: ActionPlaces | None = None
     sampling_steps: int = 8
-    draws: int = 4
+    noise_samples: int = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,7 +129,7 @@ class DenoisingSettings(PolicySettings):
             depth=self.depth,
             heads=self.heads,
             sampling_steps=self.sampling_steps,
-            draws=self.draws,
+            noise_samples=self.noise_samples,
         )
 
     def network(
@@ -140,7 +141,7 @@ class DenoisingSettings(PolicySettings):
         conditioning_dim: int,
         state_dim: int = 0,
     ) -> Denoiser:
-        """Builds a network over noisy chunks by a factory; None: the transformer.
+        """Builds a network over noisy chunks by a factory; if None, the transformer.
 
         Raises:
             ValueError: The network of the factory reads no states, but there are some.
@@ -199,7 +200,7 @@ class ChunkPolicy(LearnedPolicy):
         action_space: Meaning of the generated numbers.
         action_range: Normaliser of the generated numbers.
         contract_range: Normaliser of actions of the contract.
-        posture: The linear part of chunks, beside which it generates the remainder; None: it
+        posture: The linear part of chunks, beside which it generates the remainder; if None, it
             generates normalised actions.
     """
 
@@ -290,7 +291,7 @@ class ChunkPolicy(LearnedPolicy):
             conditioning: Conditioning tokens of B observations.
             generator: The only source of random numbers, on the device of the tokens; or one for
                 each observation, as from `row_noise`.
-            prefix: Actions that the chunks have to follow; None: all are free.
+            prefix: Actions that the chunks have to follow; if None, all are free.
         """
 
     def loss(self, batch: Batch) -> Tensor:
@@ -305,7 +306,7 @@ class ChunkPolicy(LearnedPolicy):
             batch["action_mask"],
         )
 
-    def counted_actions(self, batch: Batch) -> Tensor:
+    def loss_weight(self, batch: Batch) -> Tensor:
         """Returns the number of actions over which the loss of a batch is a mean, a scalar."""
         return batch["action_mask"].sum()
 
@@ -364,16 +365,16 @@ class ChunkPolicy(LearnedPolicy):
 
 
 def masked_mean(error: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of errors (B, K, T, A) of K draws, over actions inside the episode.
+    """Returns the mean of errors (B, K, T, A) of K noise samples, over actions inside the episode.
 
     `mask` is (B, T), False beyond the end of the episode, or the weight of each action. Without
     such actions the mean is 0.
     """
-    batch, draws, chunk, action_dim = error.shape
+    batch, noise_samples, chunk, action_dim = error.shape
     if mask.shape != (batch, chunk):
         raise ValueError(
             f"mask has shape {tuple(mask.shape)}; allowed for errors {tuple(error.shape)}: "
             f"{(batch, chunk)}."
         )
     weight = mask[:, None, :, None].to(error.dtype)
-    return (error * weight).sum() / (weight.sum() * draws * action_dim).clamp(min=1)
+    return (error * weight).sum() / (weight.sum() * noise_samples * action_dim).clamp(min=1)

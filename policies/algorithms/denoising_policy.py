@@ -30,7 +30,7 @@ class DenoisingPolicy(ChunkPolicy):
     Attributes:
         denoiser: The network.
         sampling_steps: Steps from noise to data at run time.
-        draws: Noise draws per observation and training step.
+        noise_samples: Noise samples per observation and training step.
     """
 
     denoiser: Denoiser
@@ -41,12 +41,12 @@ class DenoisingPolicy(ChunkPolicy):
         super().__init__(settings, contract, statistics)
         self.denoiser = self.make_network(settings, settings.denoiser)
         self.sampling_steps = settings.sampling_steps
-        self.draws = settings.draws
+        self.noise_samples = settings.noise_samples
 
     def make_network(
         self, settings: DenoisingSettings, factory: DenoiserFactory | None
     ) -> Denoiser:
-        """Builds a network over noisy chunks by a factory; None: the transformer."""
+        """Builds a network over noisy chunks by a factory; if None, the transformer."""
         sizes = {
             "action_dim": self.action_dim,
             "chunk": self.chunk,
@@ -123,7 +123,7 @@ class DenoisingPolicy(ChunkPolicy):
         return reader.precompute(conditioning.tokens, conditioning.state)
 
     def _positions(self, places: ActionPlaces) -> list[list[int]] | None:
-        """Returns the generated numbers that are positions of the grippers; None: not needed."""
+        """Returns the generated numbers that are positions of the grippers; None if not needed."""
         if places.at == "gripper":
             return None
         if self.posture is not None:

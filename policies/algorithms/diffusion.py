@@ -29,9 +29,9 @@ from stringline.policies.algorithms.samplers import (
     clean_chunk,
     make_scheduler,
     next_level,
-    ready,
     starting_noise,
     target_of,
+    with_timesteps,
 )
 from stringline.policies.networks.denoiser import Precomputed
 from stringline.policies.networks.inputs import NormalisedPrefix
@@ -93,20 +93,27 @@ class DiffusionPolicy(DenoisingPolicy):
         # Chunks beside a posture are clipped before the sampler's steps, by their fitted reach.
         reach = self.reach
         self.scheduler = settings.scheduler(math.inf if isinstance(reach, Tensor) else reach)
-        first = ready(self.scheduler, self.sampling_steps).timesteps[0]
-        check_first_level(self.prediction, float(self._kept(first).sqrt()), settings.spacing)
+        first = with_timesteps(self.scheduler, self.sampling_steps).timesteps[0]
+        check_first_level(
+            self.prediction, float(self._alphas_cumprod(first).sqrt()), settings.spacing
+        )
 
     def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:
         """Returns the mean squared error of the prediction over the actions inside the episode."""
-        clean = action[:, None].expand(-1, self.draws, -1, -1)
+        clean = action[:, None].expand(-1, self.noise_samples, -1, -1)
         noise = self.noise(torch.randn_like(clean))
         step = torch.randint(self._levels, clean.shape[:2], device=clean.device)
-        kept = self._kept(step)[..., None, None]
+        alphas_cumprod = self._alphas_cumprod(step)[..., None, None]
         precomputed = self.precompute(self.denoiser, conditioning)
         predicted = self._predict(
-            kept.sqrt() * clean + (1 - kept).sqrt() * noise, step, precomputed, conditioning.present
+            alphas_cumprod.sqrt() * clean + (1 - alphas_cumprod).sqrt() * noise,
+            step,
+            precomputed,
+            conditioning.present,
         )
-        return masked_mean((predicted - target_of(self.prediction, clean, noise, kept)) ** 2, mask)
+        return masked_mean(
+            (predicted - target_of(self.prediction, clean, noise, alphas_cumprod)) ** 2, mask
+        )
 
     def generate(
         self,
@@ -124,7 +131,7 @@ class DiffusionPolicy(DenoisingPolicy):
         per step.
         """
         # A copy, since several threads may use one policy.
-        scheduler = ready(self.scheduler, self.sampling_steps)
+        scheduler = with_timesteps(self.scheduler, self.sampling_steps)
         chunk = self._start(conditioning, scheduler.timesteps[0], generator, prefix)
         precomputed = self.precompute(self.denoiser, conditioning)
         for step in scheduler.timesteps:
@@ -146,8 +153,11 @@ class DiffusionPolicy(DenoisingPolicy):
         if prefix is None:
             return noise
         prefix.check_shape(noise[:, 0].shape)
-        kept = self._kept(step)
-        return prefix.blend(noise, kept.sqrt() * prefix.action[:, None] + (1 - kept).sqrt() * noise)
+        alphas_cumprod = self._alphas_cumprod(step)
+        return prefix.blend(
+            noise,
+            alphas_cumprod.sqrt() * prefix.action[:, None] + (1 - alphas_cumprod).sqrt() * noise,
+        )
 
     def _clean(
         self, noisy: Tensor, step: Tensor, precomputed: Precomputed, present: Tensor | None
@@ -156,7 +166,9 @@ class DiffusionPolicy(DenoisingPolicy):
         predicted = self._predict(
             noisy, step.to(noisy.device).expand(noisy.shape[:2]), precomputed, present
         )
-        return clean_chunk(self.prediction, predicted, noisy, self._kept(step).to(noisy.device))
+        return clean_chunk(
+            self.prediction, predicted, noisy, self._alphas_cumprod(step).to(noisy.device)
+        )
 
     def _predict(
         self, noisy: Tensor, step: Tensor, precomputed: Precomputed, present: Tensor | None
@@ -164,11 +176,13 @@ class DiffusionPolicy(DenoisingPolicy):
         level = step.to(noisy.dtype) / self._levels
         return self.denoised(self.denoiser, noisy, level, precomputed, present)
 
-    def _kept(self, step: Tensor) -> Tensor:
+    def _alphas_cumprod(self, step: Tensor) -> Tensor:
         """Returns the share of the variance that is signal at these levels."""
         # Without waiting for the device: a training step has no other copy from the host.
-        kept: Tensor = self.scheduler.alphas_cumprod.to(step.device, non_blocking=True)[step]
-        return kept
+        alphas_cumprod: Tensor = self.scheduler.alphas_cumprod.to(step.device, non_blocking=True)[
+            step
+        ]
+        return alphas_cumprod
 
     @property
     def _levels(self) -> int:

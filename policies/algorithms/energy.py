@@ -122,17 +122,17 @@ class EnergySettings(FlowSettings):
     """Settings of an energy policy beside those of its proposal, a flow.
 
     Attributes:
-        energy: Factory of another network for the energy, whose outputs are summed; None: a
+        energy: Factory of another network for the energy, whose outputs are summed; if None, a
             transformer like that of the proposal. It is trained at uniformly drawn levels.
         negatives: Chunks of the proposal per observation and training step.
         ranking_weight: Weight of the ranking loss beside the proposal's; it only affects the
             encoder.
         candidates: Proposed chunks at run time.
         temperature: Temperature of the choice among them; see `choose`. 0: the best.
-        refining_level: Noise level s at which chunks are ranked and refined.
-        refining_steps: Langevin steps; 0: no refinement.
-        refining_scale: Standard deviation of a Langevin step, above 0, in units of that level.
-        landing_steps: Steps of the flow from that level to the data.
+        refinement_noise_level: Noise level s at which chunks are ranked and refined.
+        refinement_steps: Langevin steps; 0: no refinement.
+        refinement_scale: Standard deviation of a Langevin step, above 0, in units of that level.
+        final_steps: Steps of the flow from that level to the data.
     """
 
     energy: DenoiserFactory | None = None
@@ -140,20 +140,20 @@ class EnergySettings(FlowSettings):
     ranking_weight: float = 0.1
     candidates: int = 8
     temperature: float = 1.0
-    refining_level: float = 0.2
-    refining_steps: int = 8
-    refining_scale: float = 0.5
-    landing_steps: int = 2
+    refinement_noise_level: float = 0.2
+    refinement_steps: int = 8
+    refinement_scale: float = 0.5
+    final_steps: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
         COUNT.check(
-            negatives=self.negatives, candidates=self.candidates, landing_steps=self.landing_steps
+            negatives=self.negatives, candidates=self.candidates, final_steps=self.final_steps
         )
-        WHOLE.check(refining_steps=self.refining_steps)
+        WHOLE.check(refinement_steps=self.refinement_steps)
         NOT_NEGATIVE.check(ranking_weight=self.ranking_weight, temperature=self.temperature)
-        Range(above=0, most=1).check(refining_level=self.refining_level)
-        POSITIVE.check(refining_scale=self.refining_scale)
+        Range(above=0, most=1).check(refinement_noise_level=self.refinement_noise_level)
+        POSITIVE.check(refinement_scale=self.refinement_scale)
 
 
 class EnergyPolicy(FlowPolicy):
@@ -170,10 +170,10 @@ class EnergyPolicy(FlowPolicy):
         self.ranking_weight = settings.ranking_weight
         self.candidates = settings.candidates
         self.temperature = settings.temperature
-        self.refining_level = settings.refining_level
-        self.refining_steps = settings.refining_steps
-        self.refining_scale = settings.refining_scale
-        self.landing_steps = settings.landing_steps
+        self.refinement_noise_level = settings.refinement_noise_level
+        self.refinement_steps = settings.refinement_steps
+        self.refinement_scale = settings.refinement_scale
+        self.final_steps = settings.final_steps
 
     def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:
         """Returns the proposal's loss plus the weighted ranking loss."""
@@ -221,7 +221,7 @@ class EnergyPolicy(FlowPolicy):
         noise = starting_noise(
             conditioning.tokens, self.candidates, (self.chunk, self.action_dim), generator
         )
-        noisy = torch.lerp(proposed, self.noise(noise), self.refining_level)
+        noisy = torch.lerp(proposed, self.noise(noise), self.refinement_noise_level)
         # For the gradients of the refinement; see `langevin`.
         with torch.inference_mode(False), torch.no_grad():
             copied = conditioning.clone()
@@ -240,8 +240,8 @@ class EnergyPolicy(FlowPolicy):
         )
         landed = self.constrained_walk(
             self.smooth(refined),
-            self.refining_level,
-            self.landing_steps,
+            self.refinement_noise_level,
+            self.final_steps,
             precomputed,
             conditioning.present,
             prefix,
@@ -260,17 +260,17 @@ class EnergyPolicy(FlowPolicy):
         """Takes Langevin steps in noisy chunks; see the module docstring.
 
         Args:
-            noisy: (B, K, T, A) at the refining level.
+            noisy: (B, K, T, A) at the noise level of the refinement.
             proposed: (B, K, T, A) the clean chunks.
             judged: Precomputed by the energy, not in inference mode.
             present: Presence of the conditioning tokens, not created in inference mode either.
             generator: Random number generator.
-            prefix: Actions that do not move; None: all move.
+            prefix: Actions that do not move; if None, all move.
         """
-        level = self.refining_level
+        level = self.refinement_noise_level
         with torch.inference_mode(False):
             spread = self._noise_spread(noisy)
-        scale = self.refining_scale * level * spread
+        scale = self.refinement_scale * level * spread
         if prefix is not None:
             scale = scale * (1 - prefix.weight[:, None].to(scale.dtype))
         with torch.inference_mode(False):
@@ -281,7 +281,7 @@ class EnergyPolicy(FlowPolicy):
             return near + self._log_odds(chunk, self._levels_like(chunk), judged, present)
 
         return langevin(
-            log_density, noisy, scale=scale, steps=self.refining_steps, generator=generator
+            log_density, noisy, scale=scale, steps=self.refinement_steps, generator=generator
         )
 
     def _log_odds(
@@ -300,5 +300,5 @@ class EnergyPolicy(FlowPolicy):
 
     def _levels_like(self, chunks: Tensor) -> Tensor:
         return torch.full(
-            chunks.shape[:2], self.refining_level, dtype=chunks.dtype, device=chunks.device
+            chunks.shape[:2], self.refinement_noise_level, dtype=chunks.dtype, device=chunks.device
         )

@@ -30,7 +30,9 @@ EVALUATIONS: dict[Solver, int] = {"euler": 1, "midpoint": 2, "heun": 2}
 Velocity = Callable[[Tensor, float], Tensor]
 
 
-def walk(velocity: Velocity, start: Tensor, *, level: float, steps: int, solver: Solver) -> Tensor:
+def integrate_ode(
+    velocity: Velocity, start: Tensor, *, level: float, steps: int, solver: Solver
+) -> Tensor:
     """Integrates d chunk / d (-level) = velocity(chunk, level) from a noise level to 0.
 
     Args:
@@ -54,7 +56,7 @@ def walk(velocity: Velocity, start: Tensor, *, level: float, steps: int, solver:
     return chunk
 
 
-Levels = Literal["uniform", "beta"]
+NoiseLevelDistribution = Literal["uniform", "beta"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +64,23 @@ class FlowSettings(DenoisingSettings):
     """Settings of a flow policy; its denoiser predicts the velocity.
 
     Attributes:
-        solver: The solver; see `walk`.
-        levels: Distribution of the trained noise levels: `uniform`, or `beta`: 0.001 + 0.999
-            Beta(1.5, 1), which emphasises high noise (Black et al., pi0, 2024, arXiv 2410.24164,
-            appendix B, as in openpi).
+        solver: The solver; see `integrate_ode`.
+        noise_level_distribution: Distribution of the trained noise levels: `uniform`, or `beta`:
+            0.001 + 0.999 Beta(1.5, 1), which emphasises high noise (Black et al., pi0, 2024, arXiv
+            2410.24164, appendix B, as in openpi).
     """
 
     solver: Solver = "euler"
-    levels: Levels = "beta"
+    noise_level_distribution: NoiseLevelDistribution = "beta"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_name(self.solver, "solver", get_args(Solver))
-        check_name(self.levels, "distribution of levels", get_args(Levels))
+        check_name(
+            self.noise_level_distribution,
+            "noise level distribution",
+            get_args(NoiseLevelDistribution),
+        )
 
 
 class FlowPolicy(DenoisingPolicy):
@@ -83,11 +89,11 @@ class FlowPolicy(DenoisingPolicy):
     def __init__(self, settings: FlowSettings, contract: Contract, statistics: Statistics) -> None:
         super().__init__(settings, contract, statistics)
         self.solver: Solver = settings.solver
-        self.levels: Levels = settings.levels
+        self.noise_level_distribution: NoiseLevelDistribution = settings.noise_level_distribution
 
     def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:
         """Returns the mean squared error of the velocity over the actions inside the episode."""
-        clean = action[:, None].expand(-1, self.draws, -1, -1)
+        clean = action[:, None].expand(-1, self.noise_samples, -1, -1)
         noise = self.noise(torch.randn_like(clean))
         level = self._draw_levels(clean.shape[:2], clean)
         noisy = torch.lerp(clean, noise, level[..., None, None])
@@ -110,7 +116,7 @@ class FlowPolicy(DenoisingPolicy):
         self,
         conditioning: ConditioningTokens,
         precomputed: Precomputed,
-        draws: int,
+        samples: int,
         generator: Generators | None,
         prefix: NormalisedPrefix | None = None,
     ) -> Tensor:
@@ -119,14 +125,16 @@ class FlowPolicy(DenoisingPolicy):
         Args:
             conditioning: Conditioning tokens of B observations.
             precomputed: Result of `precompute` of the denoiser for these tokens.
-            draws: K.
-            generator: Generator of the noise; None: torch's global one.
-            prefix: Actions that the chunks have to follow; None: all are free.
+            samples: K.
+            generator: Generator of the noise; if None, torch's global one.
+            prefix: Actions that the chunks have to follow; if None, all are free.
 
         Returns:
             (B, K, T, A).
         """
-        noise = starting_noise(conditioning.tokens, draws, (self.chunk, self.action_dim), generator)
+        noise = starting_noise(
+            conditioning.tokens, samples, (self.chunk, self.action_dim), generator
+        )
         noise = self.noise(noise)
         if prefix is not None:
             prefix.check_shape(noise[:, 0].shape)
@@ -157,7 +165,7 @@ class FlowPolicy(DenoisingPolicy):
             steps: Number of steps.
             precomputed: Precomputed from the conditioning tokens by the denoiser.
             present: Presence of the conditioning tokens.
-            prefix: Actions that the chunks have to follow; None: all are free.
+            prefix: Actions that the chunks have to follow; if None, all are free.
 
         Returns:
             (B, K, T, A), within the reach of the data.
@@ -173,7 +181,7 @@ class FlowPolicy(DenoisingPolicy):
                 free = (self.posture.follow(chunk + here * free, prefix) - chunk) / here
             return prefix.blend(free, line)
 
-        chunk = walk(velocity, noisy, level=level, steps=steps, solver=self.solver)
+        chunk = integrate_ode(velocity, noisy, level=level, steps=steps, solver=self.solver)
         chunk = within(chunk, self.reach)
         return chunk if prefix is None else prefix.enforce(chunk)
 
@@ -181,4 +189,6 @@ class FlowPolicy(DenoisingPolicy):
         """Returns random noise levels of that shape, from torch's global generator."""
         even = torch.rand(shape, dtype=like.dtype, device=like.device)
         # Beta(1.5, 1) has the distribution function x^1.5, so its quantiles are u^(2/3).
-        return even if self.levels == "uniform" else 0.001 + 0.999 * even ** (2 / 3)
+        return (
+            even if self.noise_level_distribution == "uniform" else 0.001 + 0.999 * even ** (2 / 3)
+        )

@@ -56,7 +56,7 @@ from stringline.policies.networks.keypose_head import (
     KeyposeNoise,
     KeyposePointer,
     Votes,
-    joined_draws,
+    joined_votes,
     modes_of,
     rotation_of,
 )
@@ -98,8 +98,8 @@ class KeyposePolicySettings:
         noise: Its noise at the first step.
         denoiser_depth: Blocks of the denoiser.
         heads: Its attention heads; the width of the tokens must divide into heads of even size.
-            None: 3 if it does, else 4.
-        draws: Draws of voxels of an observation at run time, whose votes are joined.
+            If None, 3 if it does, else 4.
+        voxel_samples: Random samples of voxels per observation at run time, whose votes are joined.
         modes: Number of modes that are predicted.
         vote_m: Distance within which votes are one mode, m.
         label_m: Scale of the distance at which tokens answer for a keypose in training, m.
@@ -119,7 +119,7 @@ class KeyposePolicySettings:
     noise: KeyposeNoise = field(default_factory=KeyposeNoise)
     denoiser_depth: int = 1
     heads: int | None = None
-    draws: int = 4
+    voxel_samples: int = 4
     modes: int = 3
     vote_m: float = 0.03
     label_m: float = 0.015
@@ -140,7 +140,7 @@ class KeyposePolicySettings:
             sampling_steps=self.sampling_steps,
             noise_samples=self.noise_samples,
             denoiser_depth=self.denoiser_depth,
-            draws=self.draws,
+            voxel_samples=self.voxel_samples,
             modes=self.modes,
         )
         POSITIVE.check(vote_m=self.vote_m, label_m=self.label_m)
@@ -216,7 +216,7 @@ class KeyposePolicy(LearnedPolicy):
         clouds = encoder.maker if isinstance(encoder, PointEncoder) else None
         return replace(super().window_settings(), chunk=1, events=self.events, clouds=clouds)
 
-    def counted_actions(self, batch: Batch) -> Tensor:
+    def loss_weight(self, batch: Batch) -> Tensor:
         """Returns the number of examples."""
         return torch.tensor(float(len(batch[f"{PREFIX}number"])))
 
@@ -280,32 +280,36 @@ class KeyposePolicy(LearnedPolicy):
             prefix: Unused: the motion keeps to prefixes, not the prediction.
         """
         settings = self.settings
-        draws = settings.draws if isinstance(self.observation_encoder, PointEncoder) else 1
+        voxel_samples = (
+            settings.voxel_samples if isinstance(self.observation_encoder, PointEncoder) else 1
+        )
         rows = len(batch["joints/position"])
-        conditioning = self._conditioning(self._drawn(batch, draws))
+        conditioning = self._conditioning(self._drawn(batch, voxel_samples))
         each = self.pointer(conditioning)
-        votes = joined_draws(each, draws)
+        votes = joined_votes(each, voxel_samples)
         numbers, share = modes_of(votes, settings.modes, settings.vote_m)
         if self.denoiser is not None:
             samples = settings.noise_samples
-            shape = (rows, draws * samples, *numbers.shape[1:3], 9)
+            shape = (rows, voxel_samples * samples, *numbers.shape[1:3], 9)
             noise = normal(shape, generator, numbers.device)
-            refined = self._refined(self.denoiser, numbers, noise, conditioning, each, draws)
+            refined = self._refined(
+                self.denoiser, numbers, noise, conditioning, each, voxel_samples
+            )
             numbers = torch.cat((refined, numbers[..., NUMBERS:]), dim=-1)
         flags = votes.flags[:, :, None].expand(-1, -1, settings.modes, -1)
         return torch.cat((numbers, flags, share[..., None]), dim=-1)
 
-    def _drawn(self, batch: Batch, draws: int) -> Batch:
+    def _drawn(self, batch: Batch, voxel_samples: int) -> Batch:
         """Returns a batch in which each observation stands once for each draw of voxels."""
-        if draws == 1 or not isinstance(self.observation_encoder, PointEncoder):
+        if voxel_samples == 1 or not isinstance(self.observation_encoder, PointEncoder):
             return batch
         full = self.observation_encoder.with_clouds(batch)
         kinds = (CLOUD, "T_base_gripper/", "T_base_root/", "joints/position", NUMBER_KEY)
         needed = [key for key in full if key.startswith(kinds)]
-        repeated = {key: full[key].repeat_interleave(draws, dim=0) for key in needed}
+        repeated = {key: full[key].repeat_interleave(voxel_samples, dim=0) for key in needed}
         rows = len(full["joints/position"])
         device = repeated["joints/position"].device
-        return repeated | {DRAW: torch.arange(draws, device=device).repeat(rows)}
+        return repeated | {DRAW: torch.arange(voxel_samples, device=device).repeat(rows)}
 
     def _refined(
         self,
@@ -314,20 +318,22 @@ class KeyposePolicy(LearnedPolicy):
         noise: Tensor,
         conditioning: ConditioningTokens,
         votes: Votes,
-        draws: int,
+        voxel_samples: int,
     ) -> Tensor:
         """Returns modes (B, A, M, NUMBERS) after the diffusion around each.
 
         Deterministic steps of DDIM (Song et al., 2021, equation 12 with eta = 0) for a noise that
-        grows linearly. The mean over samples and draws is returned.
+        grows linearly. The mean over all samples is returned.
         """
         batch, arms, count, _ = modes.shape
-        samples = noise.shape[1] // draws
+        samples = noise.shape[1] // voxel_samples
         # Rows of the conditioning are (B D); their keyposes are (M S).
-        start = modes[:, None, :, :, None].expand(-1, draws, -1, -1, samples, -1)
-        start = start.reshape(batch * draws, arms, count * samples, -1)
-        noise = noise.reshape(batch, draws, samples, arms, count, 9).permute(0, 1, 3, 4, 2, 5)
-        noise = noise.reshape(batch * draws, arms, count * samples, 9)
+        start = modes[:, None, :, :, None].expand(-1, voxel_samples, -1, -1, samples, -1)
+        start = start.reshape(batch * voxel_samples, arms, count * samples, -1)
+        noise = noise.reshape(batch, voxel_samples, samples, arms, count, 9).permute(
+            0, 1, 3, 4, 2, 5
+        )
+        noise = noise.reshape(batch * voxel_samples, arms, count * samples, 9)
         context = denoiser.precompute(conditioning)
         ones = torch.ones(start.shape[:3], device=start.device)
         noisy = self.settings.noise.add(start, ones, noise)
@@ -338,7 +344,7 @@ class KeyposePolicy(LearnedPolicy):
             after = 1 - (step + 1) / steps
             clean = denoiser(noisy, level * ones, votes.query, context, votes.present)
             noisy = clean[..., :9] + (after / level) * (noisy - clean[..., :9])
-        shaped = clean.reshape(batch, draws, arms, count, samples, NUMBERS)
+        shaped = clean.reshape(batch, voxel_samples, arms, count, samples, NUMBERS)
         return shaped.mean(dim=(1, 4))
 
     def session(self, seed: int) -> "KeyposeSession":
@@ -391,7 +397,7 @@ class KeyposeSession(LearnedSession):
     def actions(
         self, prepared: PreparedObservation, prediction: NDArray[np.float32] | None
     ) -> NDArray[np.float32]:
-        """Returns the targets (T, A) of the motion to a prediction; None: the motion goes on."""
+        """Returns the targets (T, A) of the motion to a prediction; None if the motion goes on."""
         time = prepared.time
         fixed = 0 if prepared.kept is None else int((prepared.kept.weight == 1).sum())
         step = float(time[1] - time[0]) if len(time) > 1 else 0.0

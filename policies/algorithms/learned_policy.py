@@ -39,8 +39,8 @@ def normal(
 ) -> Tensor:
     """Returns standard normal numbers of a shape (B, ...).
 
-    With a generator per row, each row is what its generator draws for a batch of one. None: torch's
-    global generator.
+    With a generator per row, each row is what its generator draws for a batch of one. If None,
+    torch's global generator.
 
     Raises:
         ValueError: There are several generators, but not one per row.
@@ -112,7 +112,7 @@ class LearnedPolicy(nn.Module, ABC):
 
     @property
     def history(self) -> ObservationHistory | None:
-        """The past observations that it reads; None: only the present."""
+        """The past observations that it reads; if None, only the present."""
         return self.observation_encoder.history
 
     @property
@@ -125,7 +125,7 @@ class LearnedPolicy(nn.Module, ABC):
         """Returns the loss of a batch of windows, as `Windows.batch` with `window_settings`."""
 
     @abstractmethod
-    def counted_actions(self, batch: Batch) -> Tensor:
+    def loss_weight(self, batch: Batch) -> Tensor:
         """Returns the number of elements over which the loss of a batch is a mean, a scalar."""
 
     @abstractmethod
@@ -135,7 +135,7 @@ class LearnedPolicy(nn.Module, ABC):
         """Returns predictions for B observations, (B, ...), from which sessions make plans."""
 
     def normalised_prefix(self, kept: ActionPrefix, batch: Batch) -> NormalisedPrefix | None:
-        """Returns an action prefix as `predict` reads it; None: predictions ignore prefixes.
+        """Returns an action prefix as `predict` reads it; None means predictions ignore prefixes.
 
         Args:
             kept: The prefix at the times of a chunk, see `ActionPrefix.aligned`.
@@ -208,7 +208,8 @@ class LearnedPolicy(nn.Module, ABC):
         Args:
             observation: An observation of the contract; with the key `instruction` if the policy
                 needs it.
-            past: The past observations of the session, to which this one is added; None: no past.
+            past: The past observations of the session, to which this one is added; if None, no
+                past.
         """
         needed = dict.fromkeys((*self.observation_encoder.keys, *self.state_keys))
         for key in needed:
@@ -279,7 +280,7 @@ class LearnedSession:
 
         Args:
             prepared: The observation.
-            prediction: Its row of the result of `LearnedPolicy.predict`; None: none was needed.
+            prediction: Its row of the result of `LearnedPolicy.predict`; if None, none was needed.
         """
         assert prediction is not None
         return prediction
@@ -293,9 +294,9 @@ class PreparedObservation:
         session: The session.
         observation: The observation.
         time: (T,) times of the actions of its plan, seconds.
-        batch: The observation as a batch of one; None: no prediction is needed.
-        kept: The actions of the prefix at `time`; None: no prefix.
-        normalised: The same for the network; None: it reads no prefix.
+        batch: The observation as a batch of one; if None, no prediction is needed.
+        kept: The actions of the prefix at `time`; if None, no prefix.
+        normalised: The same for the network; if None, it reads no prefix.
     """
 
     session: LearnedSession

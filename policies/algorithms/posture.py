@@ -47,10 +47,10 @@ class Posture(nn.Module):
             linear: Whether a linear map of joints and velocities, fitted to the training data, is
                 part of each action; otherwise that part is the measured joints.
             anchored: Whether the first action of a chunk is that part alone, except for grippers.
-                None: if actions are absolute targets of measured joints.
+                None if actions are absolute targets of measured joints.
             coefficients: Coefficients of a polynomial for each number of a chunk except for those
-                of grippers; the polynomial of an anchored chunk has no constant. None: actions are
-                free.
+                of grippers; the polynomial of an anchored chunk has no constant. If None, actions
+                are free.
             ridge: Penalty of the map's weights, in units of the mean squared state.
 
         Raises:

@@ -79,7 +79,7 @@ def make_scheduler(
     return cast("Scheduler", kind(**shared, clip_sample=True, clip_sample_range=reach))
 
 
-def ready(scheduler: Scheduler, steps: int) -> Scheduler:
+def with_timesteps(scheduler: Scheduler, steps: int) -> Scheduler:
     """Returns a copy of a scheduler for one chunk with its steps set, since some have a state."""
     copied = copy.copy(scheduler)
     with warnings.catch_warnings():  # Diffusers' DPM-Solver calls numpy as before numpy 2.
@@ -91,14 +91,14 @@ def ready(scheduler: Scheduler, steps: int) -> Scheduler:
 
 
 def starting_noise(
-    conditioning: Tensor, draws: int, shape: tuple[int, int], generator: Generators | None
+    conditioning: Tensor, samples: int, shape: tuple[int, int], generator: Generators | None
 ) -> Tensor:
-    """Returns the initial noise of K = `draws` chunks of a shape (T, A), (B, K, T, A).
+    """Returns the initial noise of K = `samples` chunks of a shape (T, A), (B, K, T, A).
 
     In float32, or the higher precision of the conditioning tokens (B, N, dim). The generators are
-    on their device; None: torch's global one.
+    on their device; if None, torch's global one.
     """
-    noise = normal((len(conditioning), draws, *shape), generator, conditioning.device)
+    noise = normal((len(conditioning), samples, *shape), generator, conditioning.device)
     return noise.to(torch.promote_types(conditioning.dtype, torch.float32))
 
 
@@ -112,10 +112,10 @@ def check_first_level(prediction: Prediction, signal: float, spacing: Spacing) -
     """Raises a ValueError if a sampler would start from pure noise at an unsuitable level.
 
     Unsuitable are levels at which training still showed the data, and for epsilon those with hardly
-    any signal: the clean chunk is (noisy - sqrt(1 - kept) epsilon) / sqrt(kept), so at the last of
+    any signal: the clean chunk is (noisy - sqrt(1 - a) epsilon) / sqrt(a), so at the last of
     100 cosine levels every error of the network is multiplied by 2000, and only clipping keeps the
-    first step within the data (Lin et al., WACV 2024, section 3.3). `signal` is sqrt(kept), the
-    share of the clean chunk at the first level of the sampler.
+    first step within the data (Lin et al., WACV 2024, section 3.3). `signal` is sqrt(a), the share
+    of the clean chunk at the first level of the sampler; a is `alphas_cumprod` there.
     """
     if signal > MOST_SIGNAL:
         raise ValueError(
@@ -132,25 +132,33 @@ def check_first_level(prediction: Prediction, signal: float, spacing: Spacing) -
         )
 
 
-def target_of(prediction: Prediction, clean: Tensor, noise: Tensor, kept: Tensor) -> Tensor:
-    """Returns the target of the network for sqrt(kept) clean + sqrt(1 - kept) noise, (B, K, T, A).
+def target_of(
+    prediction: Prediction, clean: Tensor, noise: Tensor, alphas_cumprod: Tensor
+) -> Tensor:
+    """Returns the target of the network for sqrt(a) clean + sqrt(1 - a) noise, (B, K, T, A).
 
-    `sample` predicts the clean chunk, `epsilon` the noise, and `v` sqrt(kept) noise - sqrt(1 -
-    kept) clean (Salimans and Ho, ICLR 2022, section 4). `kept` is the share of the variance that is
-    signal.
+    `sample` predicts the clean chunk, `epsilon` the noise, and `v` sqrt(a) noise - sqrt(1 -
+    a) clean (Salimans and Ho, ICLR 2022, section 4). `alphas_cumprod`, a, is the share of the
+    variance that is signal.
     """
     if prediction == "sample":
         return clean
-    return noise if prediction == "epsilon" else kept.sqrt() * noise - (1 - kept).sqrt() * clean
+    return (
+        noise
+        if prediction == "epsilon"
+        else alphas_cumprod.sqrt() * noise - (1 - alphas_cumprod).sqrt() * clean
+    )
 
 
-def clean_chunk(prediction: Prediction, predicted: Tensor, noisy: Tensor, kept: Tensor) -> Tensor:
+def clean_chunk(
+    prediction: Prediction, predicted: Tensor, noisy: Tensor, alphas_cumprod: Tensor
+) -> Tensor:
     """Returns the clean chunk of a prediction, the inverse of `target_of`; arguments as there."""
     if prediction == "sample":
         return predicted
     if prediction == "epsilon":
-        return (noisy - (1 - kept).sqrt() * predicted) / kept.sqrt()
-    return kept.sqrt() * noisy - (1 - kept).sqrt() * predicted
+        return (noisy - (1 - alphas_cumprod).sqrt() * predicted) / alphas_cumprod.sqrt()
+    return alphas_cumprod.sqrt() * noisy - (1 - alphas_cumprod).sqrt() * predicted
 
 
 def within(chunk: Tensor, reach: float | Tensor) -> Tensor:

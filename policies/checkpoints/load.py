@@ -55,12 +55,12 @@ def checked_device(name: str) -> torch.device:
         ValueError: The name is unknown, or the GPU does not exist.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    known = [CPU, *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
-    if name in known:
+    devices = [CPU, *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
+    if name in devices:
         return torch.device(name)
     none = re.fullmatch(r"cuda(:\d+)?", str(name)) and not gpus
     why = ", since torch finds no GPU" if none else ""
-    raise ValueError(f"device is {name!r}; allowed here{why}: {', '.join(known)}.")
+    raise ValueError(f"device is {name!r}; allowed here{why}: {', '.join(devices)}.")
 
 
 ADDRESSES = ("ws://", "wss://")
@@ -110,7 +110,7 @@ def open_policy(
     Raises:
         ValueError: See `load_policy`; the device does not exist, or is not the CPU for a server.
     """
-    chosen = checked_device(device)
+    torch_device = checked_device(device)
     if is_address(where):
         if device != CPU:
             raise ValueError(
@@ -119,7 +119,7 @@ def open_policy(
             )
         remote = remote_policy(where)
         return remote, remote.digest
-    return load_policy(where, trust).to(chosen), checkpoint_digest(where)
+    return load_policy(where, trust).to(torch_device), checkpoint_digest(where)
 
 
 def build_policy(
@@ -158,8 +158,8 @@ def add_action_statistics(
         model: The resolved configuration of the policy.
         contract: Contract of the data.
         episodes: The training episodes.
-        slots: The camera of each episode in each slot, by the slot; see `Source`. None: the cameras
-            have the names of the contract.
+        slots: The camera of each episode in each slot, by the slot; see `Source`. If None, the
+            cameras have the names of the contract.
     """
     settings: PolicySettings | KeyposePolicySettings = build_settings(model, nn.Module)
     if isinstance(settings, KeyposePolicySettings):

@@ -144,11 +144,11 @@ def _by_name(name: str, folder: Path) -> tuple[Path, str | None]:
 
 def _unknown(name: str, index: Mapping[str, RegisteredCheckpoint]) -> ValueError:
     """Returns the error for an unknown name, with a line per checkpoint, the nearest first."""
-    told = str(unknown_name("checkpoint folder or shipped checkpoint", name, index))
+    message = str(unknown_name("checkpoint folder or shipped checkpoint", name, index))
     nearest = difflib.get_close_matches(name, index, n=len(index) or 1, cutoff=0.0)
     lines = [f"  {index[each]}" for each in nearest]
     return ValueError(
-        "\n".join((f"{told.partition(' Allowed: ')[0]} Allowed: a folder or", *lines))
+        "\n".join((f"{message.partition(' Allowed: ')[0]} Allowed: a folder or", *lines))
     )
 
 

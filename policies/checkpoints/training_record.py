@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RecordedExecution:
-    """The execution of a policy, and the actions that are executed of each chunk; None: all."""
+    """The execution of a policy, and the actions that are executed of each chunk; if None, all."""
 
     execution: Execution = field(default_factory=Execution)
     execute_steps: int | None = None
@@ -54,8 +54,8 @@ class TrainingRecord:
         instructions: All instructions of the data.
         robot_models: The meshes of the arms in the images.
         worlds: The recipes of the simulated demonstrations: task, cameras, rates, options ...
-        execution: The execution of the training's evaluations; None: unknown.
-        contract: The contract of the policy; None: unknown.
+        execution: The execution of the training's evaluations; if None, unknown.
+        contract: The contract of the policy; if None, unknown.
     """
 
     where: str
@@ -181,7 +181,7 @@ def given_values(arguments: Sequence[str]) -> dict[str, str]:
 def given_record(given: Mapping[str, str]) -> TrainingRecord | None:
     """Returns the record of the checkpoint that a command line gives.
 
-    None: it gives none, or the record cannot be read, which is left to the command to report.
+    None if it gives none, or the record cannot be read, which is left to the command to report.
     """
     if "checkpoint" not in given:
         return None

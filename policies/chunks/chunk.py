@@ -151,7 +151,7 @@ class PrefixSession(Session, Protocol):
     def plan(self, observation: Observation, prefix: ActionPrefix | None = None) -> ActionChunk:
         """Returns the actions that follow an observation of the contract.
 
-        The plan has to follow the prefix, at the times of its own actions; None: all are free. A
+        The plan has to follow the prefix, at the times of its own actions; if None, all are free. A
         ValueError is raised if the policy supports no prefix, or lacks an action at such a time.
         """
         ...

@@ -70,7 +70,7 @@ class Execution:
             up to control periods, or `measured`: the time that planning took. By a real clock plans
             take the time that they take, and real-time chunking expects this delay before its first
             measurement.
-        decay: k of temporal ensembling, per plan; None: 0.01.
+        decay: k of temporal ensembling, per plan; if None, 0.01.
     """
 
     name: str = RECEDING
@@ -92,7 +92,7 @@ class Execution:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any] | None) -> Self:
-        """Returns the execution of a choice of `configs/execution`; None: the default."""
+        """Returns the execution of a choice of `configs/execution`; None means the default."""
         known = [field.name for field in fields(cls)]
         for name in settings or {}:
             if name not in known:
@@ -141,11 +141,11 @@ class Execution:
         return self.name != STOPPING and self.delay_s == 0
 
     def delay_steps(self, control_hz: float) -> int | None:
-        """Returns the delay in control periods; None: it is measured."""
+        """Returns the delay in control periods; None if it is measured."""
         return None if isinstance(self.delay_s, str) else periods(self.delay_s, control_hz)
 
     def replan_after(self, execute_steps: int | None) -> int | None:
-        """Returns the control periods between two planned observations; None: a whole plan."""
+        """Returns the control periods between two planned observations; None means a whole plan."""
         return None if self.name == STOPPING else execute_steps
 
 
@@ -223,10 +223,10 @@ class ChunkExecutor:
             policy: The policy that plans.
             seed: Seed of its session.
             execution: How its chunks are executed.
-            execute_steps: Executed actions of a chunk; None: all.
-            instruction: Added to observations that have none; None: none is added.
-            clock: Clock of the observations in real time; None: simulated time, which starts with
-                the first plan.
+            execute_steps: Executed actions of a chunk; if None, all.
+            instruction: Added to observations that have none; if None, none is added.
+            clock: Clock of the observations in real time; if None, simulated time, which starts
+                with the first plan.
             timed: False: plans are only combined, as on a server, whose clients decide when they
                 are in force.
 
@@ -274,7 +274,7 @@ class ChunkExecutor:
     def prefix(self, observation: Observation) -> ActionPrefix | None:
         """Returns what the next chunk continues: in real-time chunking, the rest of the last plan.
 
-        None: every chunk is independent of the previous ones.
+        If None, every chunk is independent of the previous ones.
         """
         if self._execution.name != REAL_TIME:
             return None
@@ -406,9 +406,9 @@ def check_continuation(session: Session, contract: Contract) -> None:
 def check_horizon(chunk: int, execute_steps: int | None, delay_steps: int) -> None:
     """Raises a ValueError unless d <= s <= H - d (Black et al., 2025, arXiv 2506.07339, section 3).
 
-    H is `chunk`, s is `execute_steps` (None: the whole chunk), and d is `delay_steps`, the control
-    periods from an observation until its plan is in force. Otherwise a plan would be requested
-    before the previous one arrives, or the previous one would end before.
+    H is `chunk`, s is `execute_steps` (if None, the whole chunk), and d is `delay_steps`, the
+    control periods from an observation until its plan is in force. Otherwise a plan would be
+    requested before the previous one arrives, or the previous one would end before.
     """
     executed = chunk if execute_steps is None else execute_steps
     if delay_steps <= executed <= chunk - delay_steps:
@@ -430,7 +430,7 @@ def average_plan(plans: Sequence[ActionChunk], decay: float | None = None) -> Ac
     Args:
         plans: The oldest first, in the order of i.
         decay: k, per plan; the larger, the smaller the weight of newer plans. Below 0 older plans
-            have smaller weights. None: 0.01.
+            have smaller weights. If None, 0.01.
     """
     k = DECAY if decay is None else decay
     due = plans[-1].time

@@ -175,7 +175,7 @@ class _Plan:
     Attributes:
         start: Time of the first target, s.
         q: (T, J).
-        goal: The keypose; None: the arms hold or go home.
+        goal: The keypose; if None, the arms hold or go home.
         free_until: Time until which a new prediction may change the way, s.
         done_at: Time from which a prediction of the next keypose is wanted, s.
         stroke_end: Time at which the strokes have ended, s.
@@ -218,10 +218,10 @@ class KeyposeMotion:
         self._held_opening = np.asarray(held_opening, np.float64)
         self._kinematics = InverseKinematics(embodiment)
         self._positions = InverseKinematics(embodiment, orientation_cost=1e-3)
-        self._hinges = np.concatenate([embodiment.hinges[arm] for arm in self._arms])
+        self._revolute = np.concatenate([embodiment.revolute_joints[arm] for arm in self._arms])
         limits = embodiment.velocity_limits
         self._top_speed = settings.speed * limits
-        slowness = limits[self._hinges].max() / limits
+        slowness = limits[self._revolute].max() / limits
         self._top_acceleration = settings.acceleration / slowness
         self._plan: _Plan | None = None
         self._holds = [False] * len(self._arms)
@@ -250,7 +250,7 @@ class KeyposeMotion:
             time: Time of the observation, s.
             count: Number of targets.
             measured: (J,) measured joints.
-            prediction: The prediction for the observation; None: the motion goes on.
+            prediction: The prediction for the observation; None if the motion goes on.
             fixed_s: Time during which the targets of the last plan stay as they are, s.
         """
         self._resynchronise(time, measured)
@@ -267,7 +267,7 @@ class KeyposeMotion:
         q = np.clip(measured, self._embodiment.lower, self._embodiment.upper)
         if self._plan is not None:
             commanded = self._sampled(self._plan, np.array([time]))[0]
-            away = np.abs(commanded - measured)[self._hinges].max()
+            away = np.abs(commanded - measured)[self._revolute].max()
             if away <= 0.4:
                 return
             logger.debug("The arms are %.2f rad from their targets; they start anew there.", away)
@@ -416,7 +416,7 @@ class KeyposeMotion:
         home = self._embodiment.home.copy()
         for place in self._embodiment.grippers.values():
             home[place] = q[place]  # A closed hand without anything looks as if it held something.
-        away = np.abs(q - home)[self._hinges].max()
+        away = np.abs(q - home)[self._revolute].max()
         if self._idle < 2 or away < 0.05:
             if plan.goal is not None and time < plan.free_until:
                 return  # A single doubt does not stop a motion.
@@ -560,9 +560,11 @@ class KeyposeMotion:
         seconds = max(
             least_s,
             float((1.875 * way / self._top_speed).max()),
-            float(np.sqrt(5.774 * way[self._hinges] / self._top_acceleration[self._hinges]).max()),
+            float(
+                np.sqrt(5.774 * way[self._revolute] / self._top_acceleration[self._revolute]).max()
+            ),
         )
-        start_speed = np.abs(v[self._hinges])
+        start_speed = np.abs(v[self._revolute])
         track = q[None]
         for _ in range(40):
             count = max(int(np.ceil(seconds / self._dt)), 2)
@@ -571,8 +573,10 @@ class KeyposeMotion:
             track = _polynomial(q, v, a, goal, seconds, t)
             speed = np.abs(np.diff(track, axis=0, prepend=q[None])) / self._dt
             bend = np.abs(np.diff(track, n=2, axis=0)) / self._dt**2
-            fast = speed[:, self._hinges] / np.maximum(self._top_speed[self._hinges], start_speed)
-            strong = bend[:, self._hinges] / (1.3 * self._top_acceleration[self._hinges])
+            fast = speed[:, self._revolute] / np.maximum(
+                self._top_speed[self._revolute], start_speed
+            )
+            strong = bend[:, self._revolute] / (1.3 * self._top_acceleration[self._revolute])
             if fast.max() <= 1.05 and (not len(strong) or strong.max() <= 1.0):
                 break
             seconds *= 1.12
@@ -581,7 +585,7 @@ class KeyposeMotion:
     def _straight(
         self, q: Vector, targets: dict[int, Floats], least_s: float | None = None
     ) -> Floats | None:
-        """Returns targets (T, J) along straight ways with rest at both ends; None: no way."""
+        """Returns targets (T, J) along straight ways with rest at both ends; None means no way."""
         now = self._embodiment.forward_kinematics(q)
         starts = {arm: now[self._arms[arm]] for arm in targets}
         length = max(float(np.linalg.norm(targets[a][:3, 3] - starts[a][:3, 3])) for a in targets)
@@ -616,7 +620,7 @@ class KeyposeMotion:
     def _timed(self, path: Floats, seconds: float, longer: float) -> Floats | None:
         """Returns targets (T, J) along a path (K, J) within the limits.
 
-        The time is `seconds` or longer; None: it would be more than `longer` times as long.
+        The time is `seconds` or longer; None if it would be more than `longer` times as long.
         """
         most = longer * seconds
         while seconds <= most:
@@ -625,8 +629,10 @@ class KeyposeMotion:
             track = _along(path, u**3 * (10 - 15 * u + 6 * u**2))
             speed = np.abs(np.diff(track, axis=0, prepend=path[:1])) / self._dt
             bend = np.abs(np.diff(track, n=2, axis=0)) / self._dt**2
-            fast = (speed / self._top_speed)[:, self._hinges].max()
-            strong = (bend[:, self._hinges] / (1.3 * self._top_acceleration[self._hinges])).max()
+            fast = (speed / self._top_speed)[:, self._revolute].max()
+            strong = (
+                bend[:, self._revolute] / (1.3 * self._top_acceleration[self._revolute])
+            ).max()
             if fast <= 1.0 and strong <= 1.0:
                 return track
             seconds *= 1.15

@@ -24,20 +24,20 @@ class Denoiser(Protocol):
     def precompute(self, conditioning: Tensor) -> Precomputed:
         """Precomputes tensors of conditioning tokens (B, N, conditioning_dim).
 
-        They are computed once per observation, for all draws and steps.
+        They are computed once per observation, for all samples and steps.
         """
         ...
 
     def __call__(
         self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
     ) -> Tensor:
-        """Maps normalised actions with noise (B, K, T, A), K draws per observation, to predictions.
+        """Maps noisy normalised actions (B, K, T, A), K samples per observation, to predictions.
 
         Args:
             noisy: The actions.
             level: (B, K) noise levels from 0, no noise, to 1, pure noise.
             precomputed: The result of `precompute` for the B observations.
-            present: (B, N) bool, which conditioning tokens exist; None: all.
+            present: (B, N) bool, which conditioning tokens exist; if None, all.
         """
         ...
 
@@ -63,7 +63,7 @@ class Conditioned:
 
     Attributes:
         memories: What each block reads.
-        state: (B, 1, 1, dim) embedded states; None: there are none.
+        state: (B, 1, 1, dim) embedded states; if None, there are none.
     """
 
     memories: list[Any]
@@ -147,9 +147,9 @@ class TransformerDenoiser(nn.Module):
     def forward(
         self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
     ) -> Tensor:
-        """Denoises K draws per observation; see `Denoiser`."""
-        batch, draws, chunk, _ = noisy.shape
-        grouped = noisy.reshape(batch, draws, chunk // self.steps_per_token, -1)
+        """Denoises K samples per observation; see `Denoiser`."""
+        batch, samples, chunk, _ = noisy.shape
+        grouped = noisy.reshape(batch, samples, chunk // self.steps_per_token, -1)
         known: Conditioned = precomputed
         return self._denoised(grouped, level, known.memories, known.state, present).reshape(
             noisy.shape
@@ -221,7 +221,7 @@ class DenoiserBlock(nn.Module):
 
         `memory` is precomputed from the conditioning tokens, of which `present` (B, N) exist.
         """
-        batch, draws, length, dim = tokens.shape
+        batch, samples, length, dim = tokens.shape
         parts = self.modulation(condition).chunk(9, dim=-1)
         shifts = parts[:3]
         scales = parts[3:6]
@@ -236,10 +236,10 @@ class DenoiserBlock(nn.Module):
             tokens.shape
         )
 
-        # All draws of one observation share its keys and values, so they are concatenated as
+        # All samples of one observation share its keys and values, so they are concatenated as
         # queries.
         x = self.norm(tokens) * (1 + scales[1]) + shifts[1]
-        read = self._read(x.reshape(batch, draws * length, dim), memory, present)
+        read = self._read(x.reshape(batch, samples * length, dim), memory, present)
         tokens = tokens + gates[1] * read.reshape(tokens.shape)
 
         x = self.norm(tokens) * (1 + scales[2]) + shifts[2]

@@ -22,8 +22,8 @@ class TokenPlaces:
         grippers: (B, arms, axes) of the measured grippers (TCP).
         directions: (B, arms, axes, 3), the change of the coordinates of a point per metre along x,
             y and z of each measured gripper.
-        spread: (B, N, axes), standard deviation of the places of tokens as a vector; None: they are
-            exact.
+        spread: (B, N, axes), standard deviation of the places of tokens as a vector; if None, they
+            are exact.
     """
 
     coordinates: Tensor
@@ -86,7 +86,7 @@ class NormalisedPrefix:
     def blend(self, free: Tensor, goal: Tensor | None = None) -> Tensor:
         """Moves chunks (B, K, T, A) towards a goal, each action by its weight; exact at 0 and 1.
 
-        The goal is broadcast; None: the prefix actions.
+        The goal is broadcast; if None, the prefix actions.
         """
         goal = self.action[:, None] if goal is None else goal
         return torch.lerp(

@@ -3,7 +3,7 @@
 Each token votes for the next keypose of each arm relative to its own place, and the token of the
 arm weighs the votes. Votes of different modes stay apart, where a mean of them would be a pose
 between two grasps (Act3D, Gervet et al., 2023, arXiv 2306.17817, chooses among points in space;
-here the chosen tokens also say where the keypose is beside them). Around a mode, a denoiser draws
+here the chosen tokens also say where the keypose is beside them). Around a mode, a denoiser samples
 the pose: its tokens stand at the noisy positions and attend to the tokens of the scene by relative
 places (3D Diffuser Actor, Ke et al., 2024, arXiv 2402.10885). Departure: the diffusion begins at
 the mode with a noise of some centimetres instead of far away, so a few steps suffice.
@@ -103,7 +103,7 @@ class KeyposePointer(nn.Module):
         Args:
             conditioning: Tokens with places; the last are those of the arms.
             turn: (B, A, 3, 3) true rotations, in training: votes then learn their offset in the
-                right frame from the beginning; None: the voted ones.
+                right frame from the beginning; if None, the voted ones.
         """
         places = conditioning.places
         assert places is not None  # Checked by the policy.
@@ -133,23 +133,23 @@ class KeyposePointer(nn.Module):
         )
 
 
-def joined_draws(votes: Votes, draws: int) -> Votes:
-    """Returns the votes of several draws of voxels, (B D) rows, as votes of (B, D N) tokens."""
+def joined_votes(votes: Votes, voxel_samples: int) -> Votes:
+    """Returns the votes of several samples of voxels, (B D) rows, as votes of (B, D N) tokens."""
     share = votes.logit.log_softmax(-1)
     rows, arms, tokens = share.shape
-    batch = rows // draws
+    batch = rows // voxel_samples
 
     def side_by_side(values: Tensor) -> Tensor:
-        shaped = values.reshape(batch, draws, arms, tokens, *values.shape[3:])
+        shaped = values.reshape(batch, voxel_samples, arms, tokens, *values.shape[3:])
         return shaped.transpose(1, 2).flatten(2, 3)
 
     return Votes(
         side_by_side(share),
         side_by_side(votes.numbers),
-        votes.flags.reshape(batch, draws, arms, -1).mean(dim=1),
-        votes.place.reshape(batch, draws * tokens, 3),
-        votes.present.reshape(batch, draws * tokens),
-        votes.query.reshape(batch, draws, arms, -1).mean(dim=1),
+        votes.flags.reshape(batch, voxel_samples, arms, -1).mean(dim=1),
+        votes.place.reshape(batch, voxel_samples * tokens, 3),
+        votes.present.reshape(batch, voxel_samples * tokens),
+        votes.query.reshape(batch, voxel_samples, arms, -1).mean(dim=1),
     )
 
 

@@ -31,7 +31,7 @@ class PlacedMemory:
         blocks: What each block reads.
         keys: Places of the conditioning tokens.
         places: Their coordinates and those of the grippers.
-        state: (B, 1, 1, dim) embedded states; None: there are none.
+        state: (B, 1, 1, dim) embedded states; if None, there are none.
     """
 
     blocks: list["BlockMemory"]
@@ -124,7 +124,7 @@ class Reading:
 
     Attributes:
         memory: What it reads.
-        queries: Places of the action tokens of all draws, K L per observation.
+        queries: Places of the action tokens of all samples, K L per observation.
         values: Relative values; see `PositionalAttention`.
     """
 
@@ -174,7 +174,7 @@ class PlacedDenoiser(TransformerDenoiser):
             encoding: Encoding of the coordinates of the conditioning tokens, with `heads` heads.
             arms: The numbers of an action that move each arm; equally many for all arms.
             positions: Those that are the position of each gripper in the frame of the measured one;
-                tokens are at the mean of these noisy positions. None: at the measured gripper.
+                tokens are at the mean of these noisy positions. If None, at the measured gripper.
             values: Relative values; see `PositionalAttention`.
             dim: Width of the action tokens.
             depth: Number of blocks.
@@ -236,20 +236,22 @@ class PlacedDenoiser(TransformerDenoiser):
     def forward(
         self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
     ) -> Tensor:
-        """Denoises K draws per observation; see `Denoiser`."""
-        batch, draws, chunk, _ = noisy.shape
+        """Denoises K samples per observation; see `Denoiser`."""
+        batch, samples, chunk, _ = noisy.shape
         memory: PlacedMemory = precomputed
         tokens = self.position.shape[0] // self.arms
-        by_arm = noisy[..., self.order].reshape(batch, draws, chunk, self.arms, -1).transpose(2, 3)
+        by_arm = (
+            noisy[..., self.order].reshape(batch, samples, chunk, self.arms, -1).transpose(2, 3)
+        )
         queries = self.encoding.prepare(self._coordinates(noisy, memory.places), like=memory.keys)
         denoised = self._denoised(
-            by_arm.reshape(batch, draws, self.arms * tokens, -1),
+            by_arm.reshape(batch, samples, self.arms * tokens, -1),
             level,
             [Reading(memory=one, queries=queries, values=self.values) for one in memory.blocks],
             memory.state,
             present,
         )
-        together = denoised.reshape(batch, draws, self.arms, chunk, -1).transpose(2, 3)
+        together = denoised.reshape(batch, samples, self.arms, chunk, -1).transpose(2, 3)
         return together.flatten(3)[..., self.back]
 
     def _block(self, dim: int, conditioning_dim: int, heads: int) -> DenoiserBlock:
@@ -261,14 +263,14 @@ class PlacedDenoiser(TransformerDenoiser):
             yield block
 
     def _coordinates(self, noisy: Tensor, places: TokenPlaces) -> Tensor:
-        """Returns the coordinates of the action tokens of all draws, (B, K L, axes)."""
-        batch, draws, chunk, _ = noisy.shape
+        """Returns the coordinates of the action tokens of all samples, (B, K L, axes)."""
+        batch, samples, chunk, _ = noisy.shape
         tokens = self.position.shape[0] // self.arms
         grippers = places.grippers[:, None, :, None]
         if self.positions is None:
-            return grippers.expand(-1, draws, -1, tokens, -1).flatten(1, 3)
+            return grippers.expand(-1, samples, -1, tokens, -1).flatten(1, 3)
         steps = noisy[..., self.positions].transpose(2, 3)
-        ahead = steps.reshape(batch, draws, self.arms, tokens, chunk // tokens, 3).mean(dim=-2)
+        ahead = steps.reshape(batch, samples, self.arms, tokens, chunk // tokens, 3).mean(dim=-2)
         directions = places.directions[:, None, :, None].to(ahead.dtype)
         return (grippers + (directions * ahead[..., None, :]).sum(dim=-1)).flatten(1, 3)
 

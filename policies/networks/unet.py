@@ -174,7 +174,7 @@ class UnetDenoiser(nn.Module):
     def forward(
         self, noisy: Tensor, level: Tensor, precomputed: Precomputed, present: Tensor | None = None
     ) -> Tensor:
-        """Denoises K draws per observation; see `Denoiser`."""
+        """Denoises K samples per observation; see `Denoiser`."""
         condition = self.pool(precomputed, present).repeat_interleave(noisy.shape[1], dim=0)
         out: Tensor = self.network(noisy.flatten(0, 1), level.flatten(), condition)
         return out.reshape(noisy.shape)

@@ -118,7 +118,7 @@ class FeatureMapEncoder(ImageObservationEncoder):
     def _camera(
         self, observation: Mapping[str, Tensor], number: int
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns a camera's tokens (B, N, dim), and their presence (B, N) bool (None: all)."""
+        """Returns a camera's tokens (B, N, dim), and their presence (B, N) bool (if None, all)."""
         camera = self.cameras[number]
         images, _ = camera_view(observation, camera, ())
         maps = self.project(self.networks[number % len(self.networks)](images))

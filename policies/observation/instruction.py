@@ -88,7 +88,7 @@ class TaskEmbedding(Instruction):
         Args:
             dim: Width of the tokens.
             known: The texts of the data.
-            names: The texts with a token, such as those of future data; None: those of the data.
+            names: The texts with a token, such as those of future data; if None, those of the data.
         """
         super().__init__(known if names is None else names)
         for text in known:

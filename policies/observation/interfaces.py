@@ -147,11 +147,11 @@ class ConditioningTokens:
     Attributes:
         tokens: (B, N, dim).
         present: (B, N) bool, False for tokens without meaning, such as those of cameras that an
-            example lacks; None: all tokens are present.
-        places: Places of the tokens and of the grippers; None: they have none in metres.
+            example lacks; if None, all tokens are present.
+        places: Places of the tokens and of the grippers; if None, they have none in metres.
         arms: Number of tokens at the end that belong to the arms, one for each; 0: none does.
         state: (B, S) joints and velocities, and a mark of examples in which they are hidden, for
-            networks that read them beside the tokens; None: the tokens contain the joints.
+            networks that read them beside the tokens; if None, the tokens contain the joints.
     """
 
     tokens: Tensor
@@ -177,8 +177,8 @@ class ObservationEncoderInterface(Protocol):
     Attributes:
         dim: Width of its tokens.
         cameras: The cameras that it reads, without depth and geometry if it does not need them.
-        history: The past observations that it reads; None: only the present.
-        instruction: Its encoder of instructions; None: it needs no instruction.
+        history: The past observations that it reads; if None, only the present.
+        instruction: Its encoder of instructions; if None, it needs no instruction.
     """
 
     dim: int

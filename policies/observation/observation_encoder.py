@@ -50,10 +50,10 @@ class TokenFrames:
         """Resolves the frames.
 
         Args:
-            frames: The frames; None: the coordinates as they are.
+            frames: The frames; if None, the coordinates as they are.
             coordinates: The choice of coordinates.
             arms: The arms of the contract.
-            history: The past observations to read; None: tokens have no time.
+            history: The past observations to read; if None, tokens have no time.
         """
         self.metric = are_metric(coordinates)
         if frames is not None and not self.metric:
@@ -94,7 +94,7 @@ class TokenFrames:
         return replace(tokens, coordinates=coordinates, spread=spread)
 
     def places(self, tokens: Tokens, observation: Mapping[str, Tensor]) -> TokenPlaces | None:
-        """Returns the places of framed tokens and of the grippers; None: they are not metric."""
+        """Returns the places of framed tokens and of the grippers; None if they are not metric."""
         if not self.metric:
             return None
         dtype = tokens.coordinates.dtype
@@ -135,8 +135,8 @@ class ObservationEncoder(nn.Module):
     instruction has no position.
 
     Attributes:
-        history: The past observations that it reads; None: only the present.
-        instruction: Its encoder of instructions; None: it needs no instruction.
+        history: The past observations that it reads; if None, only the present.
+        instruction: Its encoder of instructions; if None, it needs no instruction.
         state_dim: Numbers of the state beside the tokens, with its mark; 0: there is none.
     """
 
@@ -357,7 +357,7 @@ class ObservationEncoder(nn.Module):
         return self._timed(joined, ago.repeat_interleave(count, dim=1))
 
     def _timed(self, tokens: Tokens, seconds: Tensor | None = None) -> Tokens:
-        """Appends the time (B, N), seconds from now, to the coordinates of tokens; None: now."""
+        """Appends the time (B, N), seconds from now, to the coordinates of tokens; if None, now."""
         if self.history is None:
             return tokens
         place = tokens.coordinates

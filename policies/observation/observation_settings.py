@@ -25,7 +25,7 @@ class EncoderSettings:
     """Settings of every observation encoder.
 
     Attributes:
-        cameras: Names of the cameras to read; None: all of the contract.
+        cameras: Names of the cameras to read; if None, all of the contract.
         normalisation: Factory of the normaliser of joint positions.
     """
 
@@ -61,12 +61,12 @@ class ObservationSettings(EncoderSettings):
     Attributes:
         encoding: Factory of the position encoding.
         coordinates: Coordinates of tokens.
-        frames: The frames of metric coordinates; None: the base frame.
-        depth_input: Depth as an input of the network, besides positions; None: `ColourOnly`.
+        frames: The frames of metric coordinates; if None, the base frame.
+        depth_input: Depth as an input of the network, besides positions; if None, `ColourOnly`.
         embedding: Factory of the patch embedding.
         learned_places: Whether a patch is at a learned mean of the places of its cells, instead of
             its centre; see `LearnedPlaces`.
-        images: Factory of the tokens of images, such as `PretrainedImages`; None: `RgbdTokens`
+        images: Factory of the tokens of images, such as `PretrainedImages`; if None, `RgbdTokens`
             with `depth_input`, `embedding` and `learned_places`, which other factories ignore.
         values: Relative values: positions rotate values too.
         dim: Width of the tokens.
@@ -81,8 +81,9 @@ class ObservationSettings(EncoderSettings):
         joint_dropout: Share of the training examples whose joint state is hidden. In most frames of
             a demonstration the joints reveal the goal of the motion, and a policy that reads it
             from them does not learn to use images.
-        history: The past observations to read; None: only the present.
-        instruction: Factory of the encoder of instructions; None: the encoder reads no instruction.
+        history: The past observations to read; if None, only the present.
+        instruction: Factory of the encoder of instructions; if None, the encoder reads no
+            instruction.
     """
 
     encoding: EncodingFactory

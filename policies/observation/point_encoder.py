@@ -64,7 +64,7 @@ class PointSettings(EncoderSettings):
             take their mean, with a mark.
         clouds: How clouds are made.
         voxels: How they are divided into tokens.
-        instruction: Factory of the encoder of instructions; None: it reads none.
+        instruction: Factory of the encoder of instructions; if None, it reads none.
     """
 
     encoding: EncodingFactory
@@ -102,8 +102,8 @@ class PointEncoder(nn.Module):
         cameras: The cameras whose depth makes the cloud.
         dim: Width of the tokens.
         arms: The arms of the contract.
-        history: None: only the present is read.
-        instruction: Its encoder of instructions; None: it needs no instruction.
+        history: If None, only the present is read.
+        instruction: Its encoder of instructions; if None, it needs no instruction.
         maker: Makes the clouds of observations that have none yet.
     """
 

@@ -227,7 +227,7 @@ class MotionProbe:
 
         Args:
             windows: Held-out windows with `action` and `action_mask`, and a batch axis.
-            linear: The fitted `linear_motion`; None: there is no linear map.
+            linear: The fitted `linear_motion`; if None, there is no linear map.
             contract: Contract of the data.
         """
         self._windows = dict(windows)
@@ -286,7 +286,7 @@ class MotionProbe:
 def linear_motion(policy: ChunkPolicy) -> ChunkRemainder | None:
     """Returns the unfitted linear map of joints and velocities to the actions of the contract.
 
-    None: the statistics of the policy have no joints.
+    None if the statistics of the policy have no joints.
     """
     if POSITION not in policy.statistics:
         return None

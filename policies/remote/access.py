@@ -32,8 +32,8 @@ class ServerAccess:
     rebinding.
 
     Attributes:
-        token_file: File with the token that clients send, with mode 0600; None: no token.
-        certificate: File with the certificate chain, PEM; None: no TLS.
+        token_file: File with the token that clients send, with mode 0600; if None, no token.
+        certificate: File with the certificate chain, PEM; if None, no TLS.
         private_key: File with its key, PEM, with mode 0600.
         origins: Allowed origins of web pages, such as `https://lab.example`.
         hosts: Allowed names in `Host`, besides IP addresses and localhost.
@@ -78,12 +78,12 @@ class ServerAccess:
 
     @cached_property
     def token(self) -> str | None:
-        """The token that clients send; None: no token."""
+        """The token that clients send; if None, no token."""
         return None if self.token_file is None else read_token(self.token_file)
 
     @cached_property
     def tls(self) -> ssl.SSLContext | None:
-        """Certificate and key for the server; None: no TLS."""
+        """Certificate and key for the server; if None, no TLS."""
         if self.certificate is None or self.private_key is None:
             return None
         _read_private("private key", self.private_key)
@@ -181,7 +181,7 @@ def read_token(path: Path) -> str:
 
 
 def token_for(address: str) -> str | None:
-    """Returns the token of the file that `STRINGLINE_TOKEN_FILE` names; None: unset.
+    """Returns the token of the file that `STRINGLINE_TOKEN_FILE` names; None if unset.
 
     Raises:
         ValueError: See `read_token`; or the address is neither encrypted nor on this machine.

@@ -40,7 +40,7 @@ class Connection:
     Args:
         address: Such as `ws://127.0.0.1:8765`.
         timeout_s: Timeout of the connection and of each message.
-        token: Sent as `Authorization: Bearer TOKEN`; None: not sent.
+        token: Sent as `Authorization: Bearer TOKEN`; if None, not sent.
 
     Raises:
         RemoteError: The server refuses the connection.

@@ -6,7 +6,7 @@
     server: {"type": "begun", "commits": true or false}
     client: {"type": "plan", "stamp": number, "observation": {key: array}}
     server: {"type": "chunk", "stamp": number, "time": (T,), "action": (T, A)}
-    server: {"type": "error", "kind": "mistake" | "defect", "message": text}
+    server: {"type": "error", "kind": "client_error" | "server_error", "message": text}
 
 A connection has one episode at a time. The stamp is the time of the observation and is returned
 unchanged; the times of a chunk are on the clock of the observation, never the server's. After an
@@ -48,8 +48,8 @@ REQUEST_EXTRAS = 2**20
 # A request for 20 cameras has 1500 entries. Its lists are the shapes of arrays.
 REQUEST_ENTRIES = 8192
 REQUEST_LIST = 64
-MISTAKE = "mistake"
-DEFECT = "defect"
+CLIENT_ERROR = "client_error"
+SERVER_ERROR = "server_error"
 
 
 class RemoteError(RuntimeError):

@@ -1,8 +1,8 @@
 """The order of requests in a policy server: who is connected, whose turn it is, and which thread.
 
 When all slots of connected clients are taken, an idle client gives way to a new one. One request
-is computed at a time; `Turns` decides whose. `CallersThread` is an executor that works in the
-thread of its caller.
+is computed at a time; `RequestQueue` decides whose. `CallersThread` is an executor that works in
+the thread of its caller.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class Slots:
         self._taken: list[Slot] = []
 
     def enter(self, connection: ServerConnection) -> tuple[Slot | None, Slot | None]:
-        """Returns the slot of a new client, and the one that gave way to it; None: no slot."""
+        """Returns the slot of a new client, and the one that gave way to it; None means no slot."""
         gone = None
         if len(self._taken) >= self.count:
             idle = [slot for slot in self._taken if slot.is_idle]
@@ -92,7 +92,7 @@ PAUSE_WEIGHT = 50.0
 LONGEST_LEAD_S = 10.0
 
 
-class Turns:
+class RequestQueue:
     """Decides which waiting client is next.
 
     The next client is the one with the largest sum of its waiting time and fifty times its pause,

@@ -1,8 +1,8 @@
 """Serves a policy over WebSocket; `serve(MyPolicy())` makes a policy of your own available.
 
-The server listens on this machine by default. One thread computes one request at a time; `Turns`
-decides whose. Each client has at most one request in the server, of bounded size, and answers to
-pings need bounded memory. A `ServedEpisode` answers the requests of one client.
+The server listens on this machine by default. One thread computes one request at a time;
+`RequestQueue` decides whose. Each client has at most one request in the server, of bounded size,
+and answers to pings need bounded memory. A `ServedEpisode` answers the requests of one client.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from stringline.policies.chunks.chunk import (
 from stringline.policies.remote.access import ServerAccess, bearer
 from stringline.policies.remote.connection_log import connection_log
 from stringline.policies.remote.protocol import (
-    DEFECT,
-    MISTAKE,
+    CLIENT_ERROR,
     PORT,
     PROTOCOL,
     REQUEST_ENTRIES,
     REQUEST_LIST,
+    SERVER_ERROR,
     field,
     largest_request,
     pack,
@@ -43,9 +43,9 @@ from stringline.policies.remote.protocol import (
 )
 from stringline.policies.remote.request_queue import (
     CallersThread,
+    RequestQueue,
     Slot,
     Slots,
-    Turns,
     WorkEndedError,
 )
 
@@ -87,10 +87,10 @@ class ServedEpisode:
         try:
             return self._answer(request)
         except (ValueError, KeyError) as error:
-            return _error(MISTAKE, str(error))
+            return _error(CLIENT_ERROR, str(error))
         except Exception as error:
             logger.exception("The policy failed:")
-            return _error(DEFECT, f"The policy failed: {type(error).__name__}: {error}")
+            return _error(SERVER_ERROR, f"The policy failed: {type(error).__name__}: {error}")
 
     def _answer(self, request: bytes | None) -> dict[str, Any]:
         """Answers one request; raises a ValueError if it is not valid now."""
@@ -154,9 +154,9 @@ class PolicyServer:
         training: Facts of its training for clients, plain data; see `protocol.py`.
         clients: Largest number of connected clients. Beyond it, an idle client gives way to a new
             one; without an idle one, the new client is disconnected.
-        access: Who may connect; None: everybody who reaches the address, except web pages.
-        worker: Executes requests one after the other; None: a thread of its own. A WorkEndedError
-            from it ends the connection.
+        access: Who may connect; if None, everybody who reaches the address, except web pages.
+        worker: Executes requests one after the other; if None, a thread of its own. A
+            WorkEndedError from it ends the connection.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class PolicyServer:
         self._training = dict(training or {})
         self._slots = Slots(clients)
         self._access = access or ServerAccess()
-        self._turns = Turns()
+        self._queue = RequestQueue()
         self._worker = worker or ThreadPoolExecutor(1, thread_name_prefix="policy")
 
     async def start(self, host: str = HOST, port: int = PORT) -> Server:
@@ -260,7 +260,7 @@ class PolicyServer:
         receiving: "asyncio.Task[bytes | None]",
     ) -> dict[str, Any]:
         """Answers a request at the client's turn, unless it does not wait until then."""
-        async with self._turns.turn(pause_s):
+        async with self._queue.turn(pause_s):
             if receiving.done():
                 return {}
             return await asyncio.get_running_loop().run_in_executor(
@@ -269,7 +269,7 @@ class PolicyServer:
 
 
 async def _received(connection: ServerConnection) -> bytes | None:
-    """Returns the next message; None: it is text.
+    """Returns the next message; None if it is text.
 
     Fragments are joined as they arrive and counted: empty ones need memory and time without bound.
     """

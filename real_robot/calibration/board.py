@@ -322,7 +322,7 @@ def rms(vectors: Floats) -> float:
 def carrier_pose(embodiment: Embodiment, parent: str, carrier: str | None, q: Vector) -> Matrix:
     """Returns the frame (4, 4) of the board's carrier in that of the camera's parent.
 
-    The parent is `world` or an arm. The carrier is an arm; None: the board stands still.
+    The parent is `world` or an arm. The carrier is an arm; if None, the board stands still.
     """
     frames: dict[str, Matrix] = {WORLD: np.eye(4), **embodiment.forward_kinematics(q)}
     return np.asarray(inverse(frames[parent]) @ frames[carrier or WORLD])

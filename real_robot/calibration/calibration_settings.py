@@ -31,11 +31,12 @@ class CalibrationSettings:
 
     Attributes:
         cameras: Cameras to calibrate, by the names of the embodiment's mounts.
-        held_by: Arm that holds the board; None: it stands still.
+        held_by: Arm that holds the board; if None, it stands still.
         reference: Calibrated camera, for clouds.
-        poses: (N, J) joints at which images are taken; None: a person moves the arms.
+        poses: (N, J) joints at which images are taken; if None, a person moves the arms.
         looks: Images at each pose; more than one only helps clouds.
-        speed: Speed of the fastest hinge between poses, rad/s; the safety filter may reduce it.
+        speed: Speed of the fastest revolute joint between poses, rad/s; the safety filter may
+            reduce it.
         settle_s: Seconds for which the arms must have been at rest before an image counts.
         patience_s: Longest wait for a pose beyond the time of the motion.
         image_px: Rows and columns of the images of emulated cameras.
@@ -59,7 +60,9 @@ class CalibrationSettings:
         """Checks the numbers."""
         for name in ("looks", "speed", "settle_s", "patience_s", "image_px"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"calibration.{name} is {getattr(self, name)}; allowed: above 0.")
+                raise ValueError(
+                    f"calibration.{name} must be a number above 0 (got {getattr(self, name)})."
+                )
 
     @classmethod
     def of_deployment(cls, plain: Mapping[str, Any]) -> Self:

@@ -93,7 +93,9 @@ class PoseVisit:
         self._report = report
         self._holds = holds
         self._command = command
-        self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
+        self._revolute = np.concatenate(
+            [embodiment.revolute_joints[arm] for arm in embodiment.arms]
+        )
         self._grippers = [embodiment.grippers[arm] for arm in embodiment.arms]
         self._openings: Vector | None = None
         self._next = 0
@@ -137,7 +139,7 @@ class PoseVisit:
         """Returns the next motion, after taking images if the arms rest at the pose."""
         now = float(observation["time"])
         q = observation["joints/position"].astype(np.float64)
-        if np.abs(q - self._still_at)[self._hinges].max() > _STILL:
+        if np.abs(q - self._still_at)[self._revolute].max() > _STILL:
             self._still_at = q
             self._still_since = now
         if self._openings is None:
@@ -166,7 +168,7 @@ class PoseVisit:
     def _look(self, observation: Observation, motion: _Motion, now: float, q: Vector) -> _Motion:
         """Takes an image if arms and cameras are ready; returns the motion from now on."""
         settings = self._settings
-        off = np.abs(q - motion.goal)[self._hinges]
+        off = np.abs(q - motion.goal)[self._revolute]
         rested = self._still_since + settings.settle_s
         oldest = min(float(observation[f"time/{name}"]) for name in settings.needed)
         deadline = motion.begins + motion.seconds + settings.settle_s + settings.patience_s
@@ -180,7 +182,7 @@ class PoseVisit:
             return self._following(motion, now)
         if now <= deadline:
             return motion
-        joint = self._embodiment.joints[int(self._hinges[off.argmax()])].name
+        joint = self._embodiment.joints[int(self._revolute[off.argmax()])].name
         why = "the arms do not rest, or a camera shows no new images"
         if off.max() > _ARRIVED:
             why = f"{joint} is {off.max():.2f} rad away"
@@ -202,7 +204,7 @@ class PoseVisit:
         return _Motion(start, goal, now, self._seconds(start, goal))
 
     def _seconds(self, start: Vector, goal: Vector) -> float:
-        farthest = float(np.abs(goal - start)[self._hinges].max())
+        farthest = float(np.abs(goal - start)[self._revolute].max())
         return max(_SHORTEST_S, _PEAK_SPEED * farthest / self._settings.speed)
 
 
@@ -242,10 +244,10 @@ def check_first_motion(
         ValueError: The path is too long, or on it an arm touches the table, a wall, or the other
             arm.
     """
-    hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
-    off = np.abs(pose - start)[hinges]
+    revolute = np.concatenate([embodiment.revolute_joints[arm] for arm in embodiment.arms])
+    off = np.abs(pose - start)[revolute]
     if near and off.max() > _NEAR:
-        joint = embodiment.joints[int(hinges[off.argmax()])].name
+        joint = embodiment.joints[int(revolute[off.argmax()])].name
         raise ValueError(
             f"{joint} is {off.max():.2f} rad away from pose 1; allowed: {_NEAR}. Bring the arms "
             "near to it, or let them move to their home pose first (robot.approach_s=8)."
@@ -308,7 +310,9 @@ class ByHand:
         self._keys = keys
         self._report = report
         self._assembler = ObservationAssembler(contract, embodiment)
-        self._hinges = np.concatenate([embodiment.hinges[arm] for arm in embodiment.arms])
+        self._revolute = np.concatenate(
+            [embodiment.revolute_joints[arm] for arm in embodiment.arms]
+        )
         self._seen_until = -np.inf
 
     def run(self, take: Callable[[int, Observation], None]) -> int:
@@ -344,7 +348,7 @@ class ByHand:
             if state.arms.servo_misses.any():
                 since = np.inf
             elif (
-                np.abs(state.arms.position - at)[self._hinges].max() > _STILL_BY_HAND
+                np.abs(state.arms.position - at)[self._revolute].max() > _STILL_BY_HAND
                 or since == np.inf
             ):
                 since = state.arms.time

@@ -203,7 +203,7 @@ class RobotCameras:
 
     Args:
         cameras: Names of emulated cameras, or the settings of each camera by its name.
-        emulated_hz: Images per second of emulated cameras; None: the cameras are real.
+        emulated_hz: Images per second of emulated cameras; if None, the cameras are real.
         file: YAML file with settings of real cameras, which override `cameras`.
 
     Raises:
@@ -252,7 +252,7 @@ class RobotCameras:
         """Returns the settings of requested cameras, which deliver the requested size.
 
         Args:
-            requested: Cameras that the robot lacks are skipped. None: all.
+            requested: Cameras that the robot lacks are skipped. If None, all.
             address: Address of the images of an emulator.
         """
         found = []

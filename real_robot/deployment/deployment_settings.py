@@ -46,14 +46,14 @@ class DeploymentSettings:
         task: The task, whose world an emulated robot has.
         checkpoint: Folder or name of a checkpoint, or address of a policy server.
         device: Where its policy computes: `cpu`, `cuda`, or `cuda:<number>`.
-        execute_steps: Actions of a chunk that are executed before the next plan; None: all.
+        execute_steps: Actions of a chunk that are executed before the next plan; if None, all.
         seed: Seed of the policy and of the emulated world.
-        prompt: Instruction to the policy; None: that of the task.
+        prompt: Instruction to the policy; if None, that of the task.
         reconnect_s: Time for which a policy server that does not answer is asked again.
         take_over: Whether a person may take over with leader arms.
-        view: Target of the live view, see `LiveView`; None: no view.
-        record: Episode store for recordings; None: no recording.
-        log: Settings of the incident logs; None: no log.
+        view: Target of the live view, see `LiveView`; if None, no view.
+        record: Episode store for recordings; if None, no recording.
+        log: Settings of the incident logs; if None, no log.
         check_seconds: Duration of the measurement in `mode=check`.
     """
 
@@ -90,7 +90,7 @@ class DeploymentSettings:
         seed: int | None = None,
         clock: Clock | None = None,
     ) -> ChunkExecutor:
-        """Starts an episode of a policy; see `ChunkExecutor`. None: the seed of the settings."""
+        """Starts an episode of a policy; see `ChunkExecutor`. If None, the seed of the settings."""
         return ChunkExecutor(
             policy,
             self.seed if seed is None else seed,

@@ -1,4 +1,4 @@
-"""Teleoperation with leader arms: the followers copy hinge angles and gripper openings.
+"""Teleoperation with leader arms: the followers copy joint angles and gripper openings.
 
 Targets pass the mailbox and the safety filter like those of any policy. Nothing moves before
 leaders and followers agree. Whenever the leaders fall silent, the filter holds the followers for
@@ -84,7 +84,8 @@ class Teleoperation:
     Args:
         leaders: Connected leaders.
         device: Device process of the followers: connected and armed, in real time.
-        agree: Largest distance (rad) of a hinge between leader and follower when they are coupled.
+        agree: Largest distance (rad) of a revolute joint between leader and follower when they are
+            coupled.
         agree_opening: That of a gripper, in openings. A leader that is as closed as its follower's
             goal agrees, also if an object keeps the follower open.
     """

@@ -210,7 +210,7 @@ class SupervisedRun:
         return self._pressed is not None
 
     def _watch(self, state: DeviceState | None) -> None:
-        """Calls the watchers if enough cycles are over; None: at the end of a segment."""
+        """Calls the watchers if enough cycles are over; if None, at the end of a segment."""
         if state is not None and 0 <= state.tick - self._watched < _WATCH_EVERY:
             return
         recent = [

@@ -133,7 +133,7 @@ class DeviceLoop:
         """Begins an episode at the measured pose and drops all chunks.
 
         Resets the fault reasons in `acknowledged`. Others stay a fault, and events that drivers
-        report only once are checked in the first cycle. None: the world is another one, so all
+        report only once are checked in the first cycle. None if the world is another one, so all
         faults and events are dropped, and so are the goals of the grippers.
         """
         self._sampler.clear()

@@ -70,9 +70,9 @@ class DeviceProcess:
     Args:
         driver: Not connected. The process gets a copy; this one is never used.
         lock_step: Whether cycles run on request instead of by the clock.
-        log: Where incident logs are written; None: no ring and no logs.
+        log: Where incident logs are written; if None, no ring and no logs.
         cameras: Monitored cameras; the arms hold without fresh images of all of them.
-        priority: Need of real-time priority; None: that of real arms, see `Priority.of`.
+        priority: Need of real-time priority; if None, that of real arms, see `Priority.of`.
         inputs: Inputs that permit motion.
 
     Attributes:
@@ -171,7 +171,7 @@ class DeviceProcess:
         """Puts a chunk into the mailbox; the newest one is followed.
 
         `image_age_s` is the age of the oldest image at the time of the observation. `observed_s` is
-        that time on the clock of the states; None: the time of the first action.
+        that time on the clock of the states; if None, the time of the first action.
         """
         joints = len(self._setup.embodiment.joints)
         self._chunks.put(chunk_record(chunk, self._session, joints, image_age_s, observed_s))

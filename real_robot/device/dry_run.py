@@ -21,7 +21,7 @@ class CommandLog:
     """The commands of a run, in memory and in a CSV file.
 
     Args:
-        file: CSV file with a row per cycle; None: no file.
+        file: CSV file with a row per cycle; if None, no file.
 
     Attributes:
         missed: Cycles that were overwritten before they were logged.

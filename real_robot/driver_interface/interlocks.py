@@ -20,7 +20,7 @@ class ControllerInput:
 
     Attributes:
         input: Name of the input in the controller's project; it is a bit.
-        arm: Arm whose controller has it; None: the first one.
+        arm: Arm whose controller has it; if None, the first one.
     """
 
     input: str
@@ -44,7 +44,7 @@ class ControllerInput:
 
 FIRST_STOP = 16
 # An arm in position control that is farther from its command was moved by hand, or is another arm.
-STRAYED_RAD = 0.3
+TRACKING_ERROR_RAD = 0.3
 # Arms that are only read are given that time until they could accept commands.
 READ_ONLY_WAIT_S = 3.0
 
@@ -60,7 +60,7 @@ class Interlock(IntEnum):
     MISSED = 4
     # From `FIRST_STOP` on: the controller has stopped its arm or never released it, or the arm was
     # moved by hand. A person has to check it.
-    STRAYED = 16
+    TRACKING_ERROR = 16
     IDLE = 17
     MONITORING_WAIT = 18
     MONITORING_READY = 19
@@ -84,7 +84,7 @@ class Interlock(IntEnum):
 # Interlocks under which an arm still follows commands: those bring it to rest.
 FOLLOWED = (
     Interlock.QUALITY,
-    Interlock.STRAYED,
+    Interlock.TRACKING_ERROR,
     Interlock.OPERATION_MODE,
     Interlock.CLOCK,
     Interlock.TWO_PROGRAMS,
@@ -111,7 +111,7 @@ MESSAGES = {
     Interlock.MISSED: (
         "messages or answers were lost; commands continue, from rest, at the last accepted one"
     ),
-    Interlock.STRAYED: "the arm is far from its commanded position",
+    Interlock.TRACKING_ERROR: "the arm is far from its commanded position",
     Interlock.IDLE: "the session is IDLE",
     Interlock.MONITORING_WAIT: (
         "the session is MONITORING_WAIT: the connection is too poor for commands"

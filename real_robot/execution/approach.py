@@ -74,7 +74,7 @@ class Approach:
         device: Connected and armed device process, in real time.
         watch: Receives each state on the way.
         reset: Reports the reasons of a fault, and returns whether the operator resets it; the
-            motion then begins again. None: a fault ends the motion.
+            motion then begins again. If None, a fault ends the motion.
     """
 
     def __init__(

@@ -102,8 +102,8 @@ class LockStepRobot:
         Args:
             session: Session of the policy; the delay of a `ChunkExecutor` is simulated.
             seed: Seed of the world.
-            execute_steps: Control periods between two plans, at least 1; None: as many as the plan
-                covers.
+            execute_steps: Control periods between two plans, at least 1; if None, as many as the
+                plan covers.
             options: Options of the task.
             report: Receives the state and the simulated seconds after each cycle.
             done: Ends the episode although the task is not done.

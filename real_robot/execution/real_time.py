@@ -28,8 +28,8 @@ from stringline.real_robot.recording.observation_bridge import FrameSource, Obse
 from stringline.real_robot.safety.reasons import NO_FOLLOWING_ERROR, FollowingError, Mode, Reason
 
 _POLL_S = 0.02
-# Largest distance from the measured hinges to the first action of an episode. Openings of grippers
-# are no angles: a gripper may hold an object, whatever its goal is.
+# Largest distance from the measured revolute joints to the first action of an episode. Openings of
+# grippers are no angles: a gripper may hold an object, whatever its goal is.
 _FIRST_MOVE_RAD = 0.5
 
 
@@ -72,8 +72,8 @@ class RealTimeRobot:
     """A robot whose device process runs in real time, with torque on.
 
     Args:
-        oldest_frame_s: Largest age of images for a plan; with older ones the arms hold. None: the
-            largest age that the safety filter accepts.
+        oldest_frame_s: Largest age of images for a plan; with older ones the arms hold. If None,
+            the largest age that the safety filter accepts.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RealTimeRobot:
         self._device = device
         self._frames = frames
         self._contract = contract
-        self._hinges = np.array([joint.kind == "hinge" for joint in embodiment.joints])
+        self._revolute = np.array([joint.kind == "revolute" for joint in embodiment.joints])
         self._assembler = ObservationAssembler(contract, embodiment)
         self._oldest_frame_s = (
             device.limits.oldest_image_s if oldest_frame_s is None else oldest_frame_s
@@ -111,8 +111,8 @@ class RealTimeRobot:
         Args:
             session: Session of the policy.
             seconds: Longest time.
-            execute_steps: Control periods between the observations of two plans; None: until a plan
-                ends.
+            execute_steps: Control periods between the observations of two plans; if None, until a
+                plan ends.
             done: Returns whether the task is known to be done.
             report: Receives the newest state and the seconds so far, many times a second.
             planning: Returns the context of each plan, such as `poll_while_planning`.
@@ -206,7 +206,7 @@ class RealTimeRobot:
             return
         if not np.isfinite(chunk.action[0]).all():
             return  # The filter refuses this chunk, so the next one is the first.
-        distance = np.abs(chunk.action[0] - state.arms.position) * self._hinges
+        distance = np.abs(chunk.action[0] - state.arms.position) * self._revolute
         worst = int(np.argmax(distance))
         if not distance[worst] <= _FIRST_MOVE_RAD:
             raise ValueError(

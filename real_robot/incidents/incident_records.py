@@ -227,7 +227,7 @@ class Ring:
 
         Args:
             start: Position as returned by an earlier call; 0: the oldest record.
-            most: Largest number of copied bytes, at least two of the longest records; None: all.
+            most: Largest number of copied bytes, at least two of the longest records; if None, all.
         """
         end = self.marks[Mark.WRITTEN]
         capacity = len(self._bytes)

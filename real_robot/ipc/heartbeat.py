@@ -28,7 +28,8 @@ def heartbeat_memory(seconds: float | None = None) -> c_double:
     """Returns memory for a heartbeat, an argument of the spawned process.
 
     Args:
-        seconds: Time of the first beat on the monotonic clock, such as `NEVER_SILENT`; None: now.
+        seconds: Time of the first beat on the monotonic clock, such as `NEVER_SILENT`; if None,
+            now.
     """
     return RawValue(c_double, time.monotonic() if seconds is None else seconds)
 
@@ -86,7 +87,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, eq=False)
 class MotionInputs:
-    """Times at which inputs last permitted motion; None: the input is not used.
+    """Times at which inputs last permitted motion; if None, the input is not used.
 
     Attributes:
         permission: Of the hold-to-run input; without its permission the arms hold.

@@ -12,7 +12,7 @@ class Checklist:
     """Runs checks and reports their results; after a failure it continues with the next check.
 
     Args:
-        out: Stream of the report; None: standard output.
+        out: Stream of the report; if None, standard output.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:

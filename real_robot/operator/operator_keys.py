@@ -119,7 +119,7 @@ class TerminalKeys:
     A context manager that restores the terminal. Ctrl-C works as always.
 
     Args:
-        stream: The terminal; None: standard input.
+        stream: The terminal; if None, standard input.
         held: Receives `Key.RUN` of hold-to-run, which is never returned.
     """
 

@@ -315,7 +315,7 @@ def robot_backend(
     """Builds the backend of a robot.
 
     Args:
-        transport: Transport of KUKA arms, `fri` or `lcm`; None: ALOHA's serial lines.
+        transport: Transport of KUKA arms, `fri` or `lcm`; if None, ALOHA's serial lines.
         arms: Number of KUKA arms, `one` or `two`.
         driver: Keyword arguments of the driver.
         backend: `module:Class` of arms of another package, derived from `ArmBackend`; its arguments
@@ -351,7 +351,7 @@ def emulated_backend(embodiment: str, transport: str | None = None) -> RobotBack
 
     Args:
         embodiment: Name of the embodiment.
-        transport: Transport of KUKA arms, `fri` or `lcm`; None: FRI.
+        transport: Transport of KUKA arms, `fri` or `lcm`; if None, FRI.
 
     Raises:
         ValueError: The embodiment has no emulator, or the transport is unknown.

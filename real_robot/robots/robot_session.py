@@ -69,8 +69,8 @@ class RobotSession:
     With a `StrictChecklist` the first error ends the bring-up, and nothing is reported.
 
     Args:
-        checklist: Reports the checks; None: a `StrictChecklist`.
-        log: Settings of the incident logs; None: no log.
+        checklist: Reports the checks; if None, a `StrictChecklist`.
+        log: Settings of the incident logs; if None, no log.
         read_only: Whether no command is sent to the arms.
         still_grippers: Whether no command is sent to grippers that are not servos of an arm.
         arms: Name of the arms in reports: `arms`, or `followers` beside leaders.
@@ -128,7 +128,7 @@ class RobotSession:
         """Starts the robot; see steps 2 to 10.
 
         Args:
-            wanted: Cameras of a policy; None: all.
+            wanted: Cameras of a policy; if None, all.
             emulator: Emulator that the caller has started.
             recalibrated: Cameras whose old calibration is not checked.
             on_device: Receives the device process before it starts.

@@ -55,7 +55,8 @@ class TeleoperationSettings:
     """How leaders and followers are coupled.
 
     Attributes:
-        agree: Largest distance (rad) of a hinge between leader and follower when they are coupled.
+        agree: Largest distance (rad) of a revolute joint between leader and follower when they are
+            coupled.
         agree_opening: That of a gripper, in openings.
         approach_s: Seconds in which the followers move to the leaders first; None or 0: a person
             brings the leaders.
@@ -73,14 +74,14 @@ class RobotSettings:
     """A robot with its cameras, limits, leaders and twin.
 
     Attributes:
-        transport: Transport of KUKA arms, `fri` or `lcm`; None: ALOHA's serial lines.
+        transport: Transport of KUKA arms, `fri` or `lcm`; if None, ALOHA's serial lines.
         backend: `module:Class` of arms of another package; see `ArmBackend`.
         arms: Number of KUKA arms, `one` or `two`.
         lock_step: Whether the emulated world waits for the policy.
         approach_s: Seconds of the motion to the home pose before an episode; None or 0: no motion.
         home_s: Seconds of the motion to the home pose on the operator's request.
         model: Appearance of emulated arms, `primitives` or `menagerie`.
-        emulator: Keyword arguments of the emulator; None: the arms are real.
+        emulator: Keyword arguments of the emulator; if None, the arms are real.
         twin: Keyword arguments of the emulator beside the arms in `mode=shadow`.
         cameras: Names of emulated cameras; for real ones the settings of each by its name.
         cameras_file: YAML file with settings of cameras, which overrides `cameras`.
@@ -88,10 +89,10 @@ class RobotSettings:
         limits: Arguments of `SafetyLimits.of`.
         limits_file: YAML file that overrides `limits`, except those that the user chose tighter.
         start: `key`: the operator starts the motion after all checks; `immediately`: emulated arms
-            only. None: `key` for real arms.
+            only. If None, `key` for real arms.
         hold_to_run: `key`, the line of a pedal, or an input of a KUKA controller over FRI: the arms
-            move only while it is held. None: not needed.
-        stop_line: Line of an external stop; None: there is none.
+            move only while it is held. None if not needed.
+        stop_line: Line of an external stop; None if there is none.
     """
 
     name: str

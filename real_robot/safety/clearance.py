@@ -27,8 +27,8 @@ Vector = NDArray[np.float64]
 _FIRST_MOVING_LINK = 1
 # Beyond this distance above the smallest allowed one, capsules need no exact distance.
 _FAR_M = 0.1
-# An axis within this angle of the line to the next hinge turns the next link and does not bend the
-# arm (sine).
+# An axis within this angle of the line to the next revolute joint turns the next link and does not
+# bend the arm (sine).
 _ROLLING = 0.1
 _UP = np.array([[0.0, 0.0, 1.0]])
 _INWARDS = np.concatenate([np.eye(3), -np.eye(3)])  # Normals of the walls.
@@ -62,17 +62,18 @@ class Clearance:
 
     Args:
         table_height: Height of the table top in the base frame, metres.
-        box: (2, 3) lowest and highest corner of the space within walls, base frame, metres; None:
-            no walls.
+        box: (2, 3) lowest and highest corner of the space within walls, base frame, metres; if
+            None, no walls.
         cell: Tools, cameras and obstacles.
         exact_up_to: Distances are exact up to 10 cm above this one, metres.
 
     Attributes:
         mounts: Capsules of each arm: its links, then its wrist cameras, then its tool.
         own_pairs: Pairs of capsules of an arm whose distance is measured, for each arm. Between
-            them are two hinges that bend the arm, or, if the arm carries one of the capsules, one
-            that bends it and another one. Capsules with fewer hinges between them overlap in usual
-            poses, where the limits of the joints keep the links themselves apart.
+            them are two revolute joints that bend the arm, or, if the arm carries one of the
+            capsules, one that bends it and another one. Capsules with fewer revolute joints between
+            them overlap in usual poses, where the limits of the joints keep the links themselves
+            apart.
         link_points: Points of each arm whose speed is limited.
     """
 

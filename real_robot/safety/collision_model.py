@@ -8,7 +8,7 @@ depth, but a negative distance. Meshes are convex hulls. Outside of them the dis
 `mj_collision` are too large, so their pairs need `mj_geomDistance`, which is exact to 1e-8 m.
 
 The arms have C capsules each, and P points (`LinkPoints`, whose Cartesian speed is limited) and H
-hinges in total. Vectors are in the base frame, in metres.
+revolute joints in total. Vectors are in the base frame, in metres.
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ class Measured(NamedTuple):
         nearest: (N, 3, A, C) distances from the nearest other arm, from the nearest capsule of the
             same arm, and from the nearest obstacle; at most the largest measured one.
         points: (N, P, 3) points fixed to links (`LinkPoints`), of one arm after the other.
-        axes: (N, H, 3) directions of the hinges, of one arm after the other.
+        axes: (N, H, 3) directions of the revolute joints, of one arm after the other.
         anchors: (N, H, 3) points on their axes.
         contacts: Pairs that are near.
     """
@@ -147,15 +147,16 @@ class LinkPoints:
         carried: Capsules of its tool and its wrist cameras, on its last link.
 
     Attributes:
-        hinges: (H,) indices of its hinges in the joint vector.
+        revolute_joints: (H,) indices of its revolute joints in the joint vector.
         places: The points: link, and place (3,) in its frame; the gripper is the last one.
-        reach: (H,) upper bound of the distance of all points from the axis of each hinge, metres.
+        reach: (H,) upper bound of the distance of all points from the axis of each revolute joint,
+            metres.
     """
 
     def __init__(
         self, embodiment: Embodiment, chain: Chain, carried: Sequence[CapsuleMount]
     ) -> None:
-        self.hinges = embodiment.hinges[chain.arm]
+        self.revolute_joints = embodiment.revolute_joints[chain.arm]
         own = [_axis_ends(embodiment, link) for link in range(len(chain.links))]
         own[-1] += [tip for capsule in carried for tip in _tips(capsule)]
         own[-1].append(chain.T_last_gripper[:3, 3])
@@ -402,23 +403,23 @@ class ArmCopies:
         each = self._model.njnt // count
         self._entries = np.zeros(each, dtype=np.int64)
         self._scales = np.ones(each)
-        hinges: list[int] = []
+        revolute: list[int] = []
         sites: list[int] = []
         ends = np.zeros((*self._shape, len(ENDS)), dtype=np.int64)
         for chain, of_arm, fixed in zip(embodiment.chains, mounts, points, strict=True):
             own = [self._model.joint(named(f"{chain.arm}/{one.name}", 0)).id for one in chain.links]
-            hinges += own
+            revolute += own
             sites += [self._model.site(named(f"{chain.arm}/{i}", 0)).id for i in range(len(fixed))]
             arm = embodiment.arms.index(chain.arm)
             for i, side in product(range(len(of_arm)), range(len(ENDS))):
                 name = named(f"{chain.arm}/{i}{ENDS[side]}", 0)
                 ends[arm, i, side] = self._model.site(name).id
-            self._entries[own] = embodiment.hinges[chain.arm]
+            self._entries[own] = embodiment.revolute_joints[chain.arm]
             for number in fingers(of_arm):
                 joint = self._model.joint(named(f"{chain.arm}/{FINGERS}{number}", 0)).id
                 self._entries[joint] = embodiment.grippers[chain.arm]
                 self._scales[joint] = np.linalg.norm(of_arm[number].per_opening)
-        self._hinges = np.array(hinges, dtype=np.int64)
+        self._revolute = np.array(revolute, dtype=np.int64)
         self._points = len(sites)
         self._sites = np.array([*sites, *ends.flat], dtype=np.int64)
         # Views, whose creation takes as long as the motion of an arm.
@@ -443,8 +444,8 @@ class ArmCopies:
             sites[:, self._points :].reshape(count, *self._shape, len(ENDS), 3),
             self._nearest(contacts, count),
             sites[:, : self._points],
-            self._xaxis[:count].take(self._hinges, axis=1),
-            self._xanchor[:count].take(self._hinges, axis=1),
+            self._xaxis[:count].take(self._revolute, axis=1),
+            self._xanchor[:count].take(self._revolute, axis=1),
             contacts,
         )
 
@@ -551,8 +552,8 @@ class CollisionModel:
         self._pass_for = [
             self._passes[int(np.searchsorted(_COPIES, count))] for count in range(_COPIES[-1] + 1)
         ]
-        hinges = [len(chain.links) for chain in embodiment.chains]
-        firsts = np.cumsum([0, *hinges])
+        revolute = [len(chain.links) for chain in embodiment.chains]
+        firsts = np.cumsum([0, *revolute])
         # One place more than there are: what never moves, such as the table.
         self._moves = np.zeros((len(self._names) + 1, firsts[-1]))
         for place, of_arm in enumerate(mounts):
@@ -567,10 +568,10 @@ class CollisionModel:
         return Measured.joined([self._pass_for[len(part)].measure(part) for part in parts])
 
     def slopes(self, measured: Measured, near: Contacts) -> Vector:
-        """Returns how the H hinges change K distances: (K, H), metres per radian."""
+        """Returns how the H revolute joints change K distances: (K, H), metres per radian."""
         axes = measured.axes[near.poses]
         anchors = measured.anchors[near.poses]
-        # A hinge moves a point p by axis x (p - anchor) per radian.
+        # A revolute joint moves a point p by axis x (p - anchor) per radian.
         levers = near.points[:, None] - anchors
         along = np.einsum("khi,khi->kh", axes, cross(levers, near.normals[:, None]))
         return np.asarray(along * (self._moves[near.places[:, 1]] - self._moves[near.places[:, 0]]))

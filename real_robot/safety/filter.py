@@ -146,7 +146,7 @@ class SafetyFilter:
         self._limiter = MotionLimiter(
             limits.lower, limits.upper, limits.velocity, limits.acceleration, period_s
         )
-        self._hinges = np.array([joint.kind == "hinge" for joint in embodiment.joints])
+        self._revolute = np.array([joint.kind == "revolute" for joint in embodiment.joints])
         self._state_check = StateCheck(embodiment)
         self._measured: ArmState | None = None
         self._period_s = period_s
@@ -202,9 +202,9 @@ class SafetyFilter:
         """Returns the position (J,) at which the commands of an episode begin."""
         place = state.anchor.copy()
         if not new_world and len(state.gripper_goals):
-            place[~self._hinges] = state.gripper_goals
+            place[~self._revolute] = state.gripper_goals
         elif not new_world and self._sequence and not len(state.commanded):
-            place[~self._hinges] = self._limiter.position[~self._hinges]
+            place[~self._revolute] = self._limiter.position[~self._revolute]
         return place
 
     def admit(
@@ -223,7 +223,7 @@ class SafetyFilter:
             now: Time of its arrival.
             image_age_s: Age of the oldest image of its observation. A chunk from old images is
                 refused, but is not a fault.
-            observed_s: Time of its observation; None: the time of its first action. A chunk from
+            observed_s: Time of its observation; if None, the time of its first action. A chunk from
                 an old observation is refused, but is not a fault.
         """
         arrival = Arrival(chunk, session, self._session, now, image_age_s, observed_s)
@@ -256,7 +256,7 @@ class SafetyFilter:
             target: (J,) requested, or None if no action is due.
             state: Measured in this cycle.
             now: Time of this cycle.
-            freshness: Ages of the inputs; None: nothing is monitored.
+            freshness: Ages of the inputs; if None, nothing is monitored.
         """
         rest = np.zeros(len(self.limits.lower))
         assert self._measured is not None, "It steps within an episode."
@@ -293,7 +293,7 @@ class SafetyFilter:
         Args:
             delay_s: By how much it was late, or the time without commands.
             reason: `Reason.GAP`: it was made too late; `Reason.UNSENT`: the driver did not send it.
-            arms: (A,) arms whose command was not sent; None: all.
+            arms: (A,) arms whose command was not sent; if None, all.
 
         Returns:
             (J,) the last command that was sent to each joint.
@@ -344,8 +344,8 @@ class SafetyFilter:
         largest = float(lag.max())
         if largest > NOTICEABLE:
             cycle.note(Reason.MOTION, largest)
-            hinges = float(lag[self._hinges].max(initial=0.0))
-            self.following += FollowingError(hinges, hinges)
+            revolute = float(lag[self._revolute].max(initial=0.0))
+            self.following += FollowingError(revolute, revolute)
 
     def _conclude(self, cycle: Cycle) -> None:
         self.mode = Mode.FAULT if cycle.faults else Mode.HOLD if cycle.held else Mode.RUN

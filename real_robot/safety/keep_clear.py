@@ -61,7 +61,7 @@ def nearest_change(
 
 
 _TARGET_ROUNDING_M = 1e-6  # Upper bound of the effect of targets in float32.
-_LARGEST_RAD = 0.2  # Largest change of a hinge in a cycle: slopes are local.
+_LARGEST_RAD = 0.2  # Largest change of a revolute joint in a cycle: slopes are local.
 _TARGET_NEAR_M = 0.1  # Distances with more room to spare need no slope: a change is not larger.
 # A target that has jumped by more than a step, and is not deeper in an obstacle, is where the
 # search begins anew.
@@ -89,10 +89,10 @@ class ClearTarget(StatelessStage):
         self._surroundings = context.surroundings
         self._arms = np.arange(len(context.embodiment.arms))
         self._own = context.arm_of_joint == self._arms[:, None]
-        self._hinges = self._surroundings.hinges
-        self._arm_of_hinge = self._surroundings.arm_of_hinge
-        self._first = np.searchsorted(self._arm_of_hinge, self._arms)
-        self._bounds = self.limits.lower[self._hinges], self.limits.upper[self._hinges]
+        self._revolute = self._surroundings.revolute_joints
+        self._arm_of_revolute = self._surroundings.arm_of_revolute
+        self._first = np.searchsorted(self._arm_of_revolute, self._arms)
+        self._bounds = self.limits.lower[self._revolute], self.limits.upper[self._revolute]
         self.start()
 
     def start(self) -> None:
@@ -107,7 +107,7 @@ class ClearTarget(StatelessStage):
             return
         here = cycle.limiter.position
         target = cycle.wanted
-        before = here[self._hinges] if self._before is None else self._before
+        before = here[self._revolute] if self._before is None else self._before
         measured = self._measured(here, target, before)
         spare = self._surroundings.spare(measured)
         now = spare[0]
@@ -116,25 +116,25 @@ class ClearTarget(StatelessStage):
         short = least.swapaxes(0, 1) - spare[1 + self._arms, :, self._arms]
         depth = short.max(axis=(1, 2))
         blocked = depth > 0
-        hinges = target[self._hinges]
+        revolute = target[self._revolute]
         if blocked.any():
             short[~blocked] = 0.0
             self._surroundings.note(cycle, short.swapaxes(0, 1))
-            jump = np.abs(hinges - (before if self._asked is None else self._asked))
+            jump = np.abs(revolute - (before if self._asked is None else self._asked))
             far = np.maximum.reduceat(jump, self._first) > _LARGEST_RAD
             anew = far & (depth < _DEEP_M)
-            hinges = self._moved(
-                measured, spare, least, blocked, anew, before=before, target=hinges
+            revolute = self._moved(
+                measured, spare, least, blocked, anew, before=before, target=revolute
             )
             cycle.target = target.copy()
-            cycle.target[self._hinges] = hinges
-        self._before = hinges
-        self._asked = target[self._hinges]
+            cycle.target[self._revolute] = revolute
+        self._before = revolute
+        self._asked = target[self._revolute]
 
     def _measured(self, here: Vector, target: Vector, before: Vector) -> Measured:
         """Measures the arms here, and each one at its target and at its last clear pose (H,)."""
         start = target.copy()
-        start[self._hinges] = before
+        start[self._revolute] = before
         poses = np.where(self._own, np.stack([target, start])[:, None], here)
         return self._surroundings.measure(
             np.concatenate([here[None], poses.reshape(-1, len(here))])
@@ -151,7 +151,7 @@ class ClearTarget(StatelessStage):
         before: Vector,
         target: Vector,
     ) -> Vector:
-        """Returns the hinges (H,) at the clear pose of blocked arms (A,), and at other targets.
+        """Returns the joints (H,) at the clear pose of blocked arms (A,), and at other targets.
 
         The step of arms in `anew` (A,) begins at their targets.
         """
@@ -160,11 +160,11 @@ class ClearTarget(StatelessStage):
         asked = np.zeros(1 + 2 * count, dtype=np.bool_)
         asked[poses[blocked]] = True
         gaps = self._surroundings.gaps(measured, spare, asked, _TARGET_NEAR_M)
-        own = ((gaps.near.poses - 1) % count)[:, None] == self._arm_of_hinge
-        start = np.where(anew[self._arm_of_hinge], target, before)
+        own = ((gaps.near.poses - 1) % count)[:, None] == self._arm_of_revolute
+        start = np.where(anew[self._arm_of_revolute], target, before)
         lower, upper = self._bounds
         change = nearest_change(
-            self._surroundings.cost(measured, poses[self._arm_of_hinge]),
+            self._surroundings.cost(measured, poses[self._arm_of_revolute]),
             target - start,
             self._surroundings.slopes(measured, gaps) * own,
             self._surroundings.lacking(gaps, least, _TARGET_MARGIN_M),
@@ -172,7 +172,7 @@ class ClearTarget(StatelessStage):
         )
         if np.abs(change).max() < _SAME_RAD:
             change[:] = 0.0
-        return np.where(blocked[self._arm_of_hinge], start + change, target)
+        return np.where(blocked[self._arm_of_revolute], start + change, target)
 
 
 _ROUNDING_M = 1e-9
@@ -191,9 +191,9 @@ class Aim(NamedTuple):
     """What a detour comes near to.
 
     Attributes:
-        speed: (J,) requested; hinges that no detour moves, and grippers, keep it.
+        speed: (J,) requested; revolute joints that no detour moves, and grippers, keep it.
         rest: (J,) rest pose of arms that move straight to their targets.
-        movable: (H,) hinges of arms that make the detour.
+        movable: (H,) revolute joints of arms that make the detour.
         bounds: (J,) lowest and (J,) highest allowed speed.
     """
 
@@ -208,7 +208,7 @@ class PathGaps(NamedTuple):
 
     Attributes:
         gaps: The gaps.
-        slopes: (K, H) their change by the rest positions of hinges, metres per radian.
+        slopes: (K, H) their change by the rest positions of revolute joints, metres per radian.
         lacking: (K,) room that they lack, metres.
         growth: (J,) change of the rest position by the speed, seconds.
     """
@@ -259,9 +259,9 @@ class KeepClear(StatelessStage):
         speeds = self._speeds
         if not speeds.slowed.any():
             return
-        hinges = self._surroundings.hinges
+        revolute = self._surroundings.revolute_joints
         both = np.stack([cycle.braking, cycle.speed])
-        slow, fast = speeds.first_steps(self._paths.start(cycle), self.period_s * both[:, hinges])
+        slow, fast = speeds.first_steps(self._paths.start(cycle), self.period_s * both[:, revolute])
         shares = speeds.shares(slow[None], fast[None])
         slowed = speeds.slowed & (shares < 1)
         if slowed.any():
@@ -285,7 +285,7 @@ class KeepClear(StatelessStage):
         braking = self._paths.of(cycle, cycle.braking)
         growth = self._secants(cycle, braking)
         found = self._gaps(braking, self._required(cycle), growth, _GUESS_MARGIN_M)
-        change = (growth[-1] * (cycle.speed - cycle.braking))[self._surroundings.hinges]
+        change = (growth[-1] * (cycle.speed - cycle.braking))[self._surroundings.revolute_joints]
         short = found.lacking - found.slopes @ change
         if not (short > 0).any():
             return None
@@ -342,7 +342,7 @@ class KeepClear(StatelessStage):
         for place in blocked:
             own = self._own[place]
             rest[own] = self._straight(cycle, place, braked)[own]
-        movable = np.isin(self._surroundings.arm_of_hinge, blocked)
+        movable = np.isin(self._surroundings.arm_of_revolute, blocked)
         return Aim(cycle.speed, rest, movable, cycle.limiter.allowed(cycle.scale))
 
     def _gaps(
@@ -350,10 +350,10 @@ class KeepClear(StatelessStage):
     ) -> PathGaps:
         """Returns the gaps on a path; their slopes are those by the rest pose."""
         surroundings = self._surroundings
-        hinges = surroundings.hinges
+        revolute = surroundings.revolute_joints
         plain = np.arange(len(path.spare)) < len(path.poses)
         gaps = surroundings.gaps(path.measured, path.spare, plain, _NEAR_M)
-        shares = (growth / growth[-1])[:, hinges]
+        shares = (growth / growth[-1])[:, revolute]
         slopes = surroundings.slopes(path.measured, gaps) * shares[gaps.near.poses]
         return PathGaps(gaps, slopes, surroundings.lacking(gaps, least, margin), growth[-1])
 
@@ -363,26 +363,26 @@ class KeepClear(StatelessStage):
         Of all speeds within the bounds, it is the one that comes to rest nearest to the aim,
         measured by the motion of the grippers. `found` are the gaps on `path`.
         """
-        hinges = self._surroundings.hinges
+        revolute = self._surroundings.revolute_joints
         lower, upper = (
-            np.where(aim.movable, (found.growth * (bound - path.speed))[hinges], 0.0)
+            np.where(aim.movable, (found.growth * (bound - path.speed))[revolute], 0.0)
             for bound in aim.bounds
         )
         fixed = ~aim.movable
-        kept = (found.growth * (aim.speed - path.speed))[hinges]
+        kept = (found.growth * (aim.speed - path.speed))[revolute]
         lower[fixed] = upper[fixed] = kept[fixed]
-        last = np.full(len(hinges), len(path.poses) - 1)
+        last = np.full(len(revolute), len(path.poses) - 1)
         change = nearest_change(
             self._surroundings.cost(path.measured, last),
-            (aim.rest - path.poses[-1])[hinges],
+            (aim.rest - path.poses[-1])[revolute],
             found.slopes,
             found.lacking,
             (lower, upper),
         )
         speed = aim.speed.copy()
-        speed[hinges] = path.speed[hinges] + change / found.growth[hinges]
+        speed[revolute] = path.speed[revolute] + change / found.growth[revolute]
         # Hinges of other arms keep their speeds exactly.
-        other = hinges[fixed]
+        other = revolute[fixed]
         speed[other] = aim.speed[other]
         return np.minimum(np.maximum(speed, aim.bounds[0]), aim.bounds[1])
 
@@ -401,14 +401,14 @@ class KeepClear(StatelessStage):
         clearance would drift ever farther from their targets.
         """
         limiter = cycle.limiter
-        hinges = self._embodiment.hinges[self._embodiment.arms[place]]
+        revolute = self._embodiment.revolute_joints[self._embodiment.arms[place]]
         target = cycle.wanted
         if target is None:
             retreat = cycle.retreat
             assert retreat is not None
             target = np.where(retreat.joints, retreat.pose, braked)
         rest = np.where(self._own[place], limiter.rest(cycle.speed, cycle.scale), limiter.position)
-        rest[hinges] = limiter.rest_towards(target, hinges, cycle.scale)
+        rest[revolute] = limiter.rest_towards(target, revolute, cycle.scale)
         return rest
 
     def _slow_down(self, cycle: Cycle, path: BrakingPath, least: Vector) -> None:

@@ -25,7 +25,7 @@ from stringline.datasets.contract.argument_checks import (
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.datasets.files.yaml_file import read_yaml
-from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD
+from stringline.real_robot.driver_interface.interlocks import TRACKING_ERROR_RAD
 from stringline.real_robot.safety.cell import NO_OBSTACLES, Cell, cell_of
 
 Vector = NDArray[np.float64]
@@ -86,7 +86,7 @@ class SafetyLimits:
         effort: Largest lasting effort as measured by the driver, Nm; infinite for grippers, whose
             force is limited elsewhere.
         cartesian_speed: Largest speed of gripper, elbow, links and tools (`LinkPoints`), m/s;
-            None: no limit, for emulated arms.
+            if None, no limit, for emulated arms.
         table_height: Height of the table top in the base frame, metres.
         table_clearance: Smallest height of moving links above the table, metres.
         arm_clearance: Smallest distance between the arms, metres.
@@ -94,7 +94,7 @@ class SafetyLimits:
         cell_clearance: Smallest distance from obstacles of the cell, metres.
         cell: Tools, wrist cameras and obstacles.
         box: (2, 3) lowest and highest corner of the space for moving links, base frame, metres;
-            None: no walls.
+            if None, no walls.
         soft_start_s: Time in which velocity and acceleration grow from a tenth to their limits when
             motion begins; only the time in which a plan is followed counts. After a hold that has
             brought the arms to rest it begins anew.
@@ -233,8 +233,8 @@ class SafetyLimits:
             speed_share: Share of the velocity limits, above 0 and at most 1.
             box: (2, 3), see the attributes.
             effort: Limits of the revolute joints of an arm, in their order, the same for each arm,
-                Nm. None: the nominal limits of the motors, which real servos never report.
-            cell: Tools, wrist cameras and obstacles, see `cell_of`; None: nominal cameras only.
+                Nm. If None, the nominal limits of the motors, which real servos never report.
+            cell: Tools, wrist cameras and obstacles, see `cell_of`; if None, nominal cameras only.
             **more: See the attributes.
 
         Raises:
@@ -244,13 +244,13 @@ class SafetyLimits:
         _ACCELERATION.check(acceleration=acceleration, gripper_acceleration=gripper_acceleration)
         _TRACKING_RAD.check(tracking_rad=tracking_rad)
         Range(above=0, most=1).check(speed_share=speed_share)
-        hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints])
+        revolute = np.array([joint.kind == "revolute" for joint in embodiment.joints])
         return cls(
-            lower=embodiment.lower + margin_rad * hinge,
-            upper=embodiment.upper - margin_rad * hinge,
+            lower=embodiment.lower + margin_rad * revolute,
+            upper=embodiment.upper - margin_rad * revolute,
             velocity=embodiment.velocity_limits * speed_share,
-            acceleration=np.where(hinge, acceleration, gripper_acceleration),
-            tracking=np.where(hinge, tracking_rad, np.inf),
+            acceleration=np.where(revolute, acceleration, gripper_acceleration),
+            tracking=np.where(revolute, tracking_rad, np.inf),
             effort=_efforts(embodiment, effort),
             box=None if box is None else np.array(box, dtype=np.float64),
             cell=cell_of(embodiment, {} if cell is None else cell),
@@ -261,18 +261,18 @@ class SafetyLimits:
 def _efforts(embodiment: Embodiment, requested: Sequence[float] | None) -> Vector:
     """Returns the largest lasting effort of each joint; infinite for grippers."""
     efforts = np.array(
-        [joint.effort if joint.kind == "hinge" else np.inf for joint in embodiment.joints]
+        [joint.effort if joint.kind == "revolute" else np.inf for joint in embodiment.joints]
     )
     if requested is None:
         return efforts
     for arm in embodiment.arms:
-        hinges = embodiment.hinges[arm]
-        if len(requested) != len(hinges):
-            names = ", ".join(embodiment.joints[index].name for index in hinges)
+        revolute = embodiment.revolute_joints[arm]
+        if len(requested) != len(revolute):
+            names = ", ".join(embodiment.joints[index].name for index in revolute)
             raise ValueError(
                 f"effort has {len(requested)} entries; needed is one for each of {names}."
             )
-        efforts[hinges] = requested
+        efforts[revolute] = requested
     for limit in requested:
         _EFFORT_NM.check(effort=limit)
     return efforts
@@ -476,14 +476,14 @@ def ports_in_order(embodiment: Embodiment, ports: Mapping[str, str]) -> dict[str
 
 
 def kuka_limits(embodiment: Embodiment, **settings: Any) -> SafetyLimits:
-    """Returns limits whose tracking is below the distance at which drivers report a strayed arm.
+    """Returns limits whose tracking is below the distance at which drivers report a tracking error.
 
-    So the commands of a blocked arm wait for it, and it does not count as strayed. The settings are
-    arguments of `SafetyLimits.of`; `tracking_rad` is 0.2 by default.
+    So the commands of a blocked arm wait for it, and no tracking error is reported. The settings
+    are arguments of `SafetyLimits.of`; `tracking_rad` is 0.2 by default.
 
     Raises:
         ValueError: A value is out of range; `tracking_rad` must be below 0.3.
     """
     tracking_rad = settings.setdefault("tracking_rad", _KUKA_TRACKING_RAD)
-    Range(above=0, below=STRAYED_RAD).check(tracking_rad=tracking_rad)
+    Range(above=0, below=TRACKING_ERROR_RAD).check(tracking_rad=tracking_rad)
     return SafetyLimits.of(embodiment, **settings)

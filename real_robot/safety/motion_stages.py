@@ -150,11 +150,11 @@ _TRIES = np.array([1.0, 0.5, 0.1, 0.0])
 class CartesianSpeed(StatelessStage):
     """Limits the distance that the points of an arm (`LinkPoints`) travel from command to command.
 
-    All hinges of an arm that is too fast are slowed by the same share of the way from braking to
-    the requested speed, so the limit of acceleration holds. A speed is allowed only if braking
-    after it keeps the limit as well: hinges that turn against each other and come to rest one
-    after the other can make the gripper faster. So braking is allowed in the next cycle, for any
-    target.
+    All revolute joints of an arm that is too fast are slowed by the same share of the way from
+    braking to the requested speed, so the limit of acceleration holds. A speed is allowed only if
+    braking after it keeps the limit as well: revolute joints that turn against each other and come
+    to rest one after the other can make the gripper faster. So braking is allowed in the next
+    cycle, for any target.
 
     It is the last stage, since stages before it choose speeds. A slower motion is checked for
     clearance here; if it lacks clearance, all arms brake.
@@ -223,7 +223,7 @@ class CartesianSpeed(StatelessStage):
     def _may_be_too_fast(self, speed: Vector, braking: Vector) -> bool:
         """Returns whether an arm might be too fast, by upper bounds of its lengths."""
         return any(
-            np.abs(speed[one.hinges]) @ one.reach * self.period_s > self._largest_m
+            np.abs(speed[one.revolute_joints]) @ one.reach * self.period_s > self._largest_m
             for one in self._arms
         )
 
@@ -234,7 +234,7 @@ class CartesianSpeed(StatelessStage):
 
     def _changed(self, speed: Vector, braking: Vector) -> NDArray[np.bool_]:
         """Returns the arms (A,) that do not brake."""
-        return np.array([(speed != braking)[one.hinges].any() for one in self._arms])
+        return np.array([(speed != braking)[one.revolute_joints].any() for one in self._arms])
 
     @staticmethod
     def _steps(start: Vector, *paths: Vector) -> Vector:

@@ -53,7 +53,7 @@ class Reason(IntFlag):
     BOX = 1 << 15
     OLD_IMAGES = 1 << 16
     SUPERVISOR = 1 << 17
-    BARRED = 1 << 18
+    CONTROLLER_REFUSES = 1 << 18
     STOPPED = 1 << 19
     CAMERA = 1 << 20
     GAP = 1 << 21
@@ -109,7 +109,7 @@ MESSAGES = {
     Reason.BOX: "a target would move an arm out of its box",
     Reason.OLD_IMAGES: "a chunk was rejected because its images were too old",
     Reason.SUPERVISOR: "the supervisor sends no heartbeat",
-    Reason.BARRED: "a controller accepts no commands at present",
+    Reason.CONTROLLER_REFUSES: "a controller accepts no commands at present",
     Reason.STOPPED: "a controller has stopped its arm, or does not release it",
     Reason.CAMERA: "a camera delivers no new images",
     Reason.DEVICE_SILENT: (
@@ -175,7 +175,7 @@ def describe(
         ],
         Reason.LINK_LOST: [name for name, gone in zip(arms, lost, strict=True) if gone],
         Reason.CAMERA: list(silent_cameras),
-        Reason.BARRED: [
+        Reason.CONTROLLER_REFUSES: [
             f"{name}: {describe_interlock(code)}" for name, code in locked if code < FIRST_STOP
         ],
         Reason.STOPPED: [
@@ -194,7 +194,7 @@ def describe(
 class FollowingError:
     """The following error over the cycles in which `Reason.MOTION` acted.
 
-    The error of a cycle is that of the hinge with the largest one.
+    The error of a cycle is that of the revolute joint with the largest one.
 
     Attributes:
         total_rad: Sum over these cycles, rad.

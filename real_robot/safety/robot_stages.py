@@ -152,7 +152,7 @@ class ControllersTakeCommands(StatelessStage):
         if gravest >= FIRST_STOP:
             cycle.fault(Reason.STOPPED, gravest)
         else:
-            cycle.hold(Reason.BARRED, gravest)
+            cycle.hold(Reason.CONTROLLER_REFUSES, gravest)
         cycle.limiter.restart(self._idle(cycle)[self.context.arm_of_joint], cycle.state.anchor)
 
     def _idle(self, cycle: Cycle) -> NDArray[np.bool_]:

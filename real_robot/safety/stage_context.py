@@ -100,7 +100,8 @@ class Cycle:
         amounts: Reasons that acted, and by how much, in the unit of each reason.
         faults: Reasons that only an operator may reset.
         waits: (J,) joints to which no command can be sent in this cycle; False: none.
-        planned_retreat: Pose to which holding arms return if motion is permitted; None: they brake.
+        planned_retreat: Pose to which holding arms return if motion is permitted; if None, they
+            brake.
     """
 
     target: Vector | None
@@ -193,11 +194,12 @@ class Gaps(NamedTuple):
 
 
 class Surroundings:
-    """S obstacles around C capsules of each of A arms with J joints and H hinges in total.
+    """S obstacles around C capsules of each of A arms with J joints and H revolute joints in total.
 
     Attributes:
-        hinges: (H,) indices of the hinges in the joint vector, of one arm after the other.
-        arm_of_hinge: (H,) number of the arm of each hinge.
+        revolute_joints: (H,) indices of the revolute joints in the joint vector, of one arm after
+            the other.
+        arm_of_revolute: (H,) number of the arm of each revolute joint.
     """
 
     def __init__(
@@ -217,11 +219,11 @@ class Surroundings:
         self._space_of_kind = np.array(
             [self._number.get(_FIELDS[kind], -1) for kind in range(KINDS)]
         )
-        self.hinges = np.concatenate([body.hinges[arm] for arm in body.arms])
-        self.arm_of_hinge = arm_of_joint[self.hinges]
-        self._same_arm = self.arm_of_hinge[:, None] == self.arm_of_hinge
+        self.revolute_joints = np.concatenate([body.revolute_joints[arm] for arm in body.arms])
+        self.arm_of_revolute = arm_of_joint[self.revolute_joints]
+        self._same_arm = self.arm_of_revolute[:, None] == self.arm_of_revolute
         grippers = np.cumsum([len(points.places) for points in link_points]) - 1
-        self._gripper = grippers[self.arm_of_hinge]
+        self._gripper = grippers[self.arm_of_revolute]
 
     def measure(self, q: Vector) -> Measured:
         """Returns the arms at poses (N, J)."""
@@ -281,7 +283,7 @@ class Surroundings:
         )
 
     def slopes(self, measured: Measured, gaps: Gaps) -> Vector:
-        """Returns how the hinges change the gaps, (K, H), metres per radian."""
+        """Returns how the revolute joints change the gaps, (K, H), metres per radian."""
         return self._clearance.model.slopes(measured, gaps.near)
 
     def lacking(self, gaps: Gaps, least: Vector, margin: float) -> Vector:
@@ -296,12 +298,12 @@ class Surroundings:
         return np.asarray(needed + margin * (needed == 0.0) - gaps.spare)
 
     def cost(self, measured: Measured, poses: Indices) -> Vector:
-        """Returns the cost (H, H) of joint changes, m^2/rad^2, with each hinge at its pose (H,)."""
-        hinge = np.arange(len(self.hinges))
-        axes = measured.axes[poses, hinge]
-        levers = measured.points[poses, self._gripper] - measured.anchors[poses, hinge]
+        """Returns the cost (H, H) of joint changes, m^2/rad^2, with each joint at its pose (H,)."""
+        revolute = np.arange(len(self.revolute_joints))
+        axes = measured.axes[poses, revolute]
+        levers = measured.points[poses, self._gripper] - measured.anchors[poses, revolute]
         moved = np.concatenate([cross(axes, levers), _TURN_M * axes], axis=1)
-        return np.asarray(moved @ moved.T * self._same_arm + _JOINT_M**2 * np.eye(len(hinge)))
+        return np.asarray(moved @ moved.T * self._same_arm + _JOINT_M**2 * np.eye(len(revolute)))
 
 
 _SAME_RAD = 1e-12  # Poses of last cycle's path are those of this one, up to rounding.
@@ -332,7 +334,7 @@ class BrakingPaths:
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
-        self._arms = int(surroundings.arm_of_hinge.max()) + 1
+        self._arms = int(surroundings.arm_of_revolute.max()) + 1
         self._surroundings = surroundings
         self._cycle: Cycle | None = None
         self._found: dict[bytes, BrakingPath] = {}
@@ -399,7 +401,7 @@ _AIM = 0.99
 
 
 class PointSpeeds:
-    """P points (`LinkPoints`) of A arms with H hinges in total.
+    """P points (`LinkPoints`) of A arms with H revolute joints in total.
 
     Args:
         link_points: Points of each arm.
@@ -413,9 +415,9 @@ class PointSpeeds:
         self._largest_m = largest_m
         places = [len(points.places) for points in link_points]
         self._first = np.cumsum([0, *places[:-1]])
-        hinges = [len(points.hinges) for points in link_points]
-        firsts = np.cumsum([0, *hinges]).tolist()
-        self._moves = np.zeros((sum(places), sum(hinges)))
+        revolute = [len(points.revolute_joints) for points in link_points]
+        firsts = np.cumsum([0, *revolute]).tolist()
+        self._moves = np.zeros((sum(places), sum(revolute)))
         rows = iter(self._moves)
         for points, first in zip(link_points, firsts[:-1], strict=True):
             for link, _ in points.places:
@@ -446,7 +448,7 @@ class PointSpeeds:
     def first_steps(self, measured: Measured, changes: Vector) -> Vector:
         """Returns the motion (N, P, 3) by N changes (N, H) of the first pose, to first order."""
         axes = measured.axes[0]
-        # A hinge moves a point p by axis x p + anchor x axis per radian.
+        # A revolute joint moves a point p by axis x p + anchor x axis per radian.
         screws = np.concatenate([axes, cross(measured.anchors[0], axes)], axis=1)
         moved = (self._moves * changes[:, None]) @ screws
         return np.asarray(cross(moved[..., :3], measured.points[0]) + moved[..., 3:])

@@ -27,7 +27,7 @@ class Arrival:
         wanted_session: Number of the current episode.
         now: Time of its arrival, seconds.
         image_age_s: Age of the oldest image of the observation; 0 without images, or if unknown.
-        observed_s: Time of the observation; None: the time of the first action.
+        observed_s: Time of the observation; if None, the time of the first action.
     """
 
     chunk: ActionChunk
@@ -113,7 +113,7 @@ class ChunkSampler:
 
         Args:
             chunk: Finite.
-            observed_s: Time of its observation; None: the time of its first action.
+            observed_s: Time of its observation; if None, the time of its first action.
         """
         observed_s = float(chunk.time[0]) if observed_s is None else observed_s
         self._chunks = [*self._chunks[-1:], (chunk, observed_s)]

@@ -47,10 +47,10 @@ class Stopwatch:
 BEFORE_TRIALS = 0.8  # Share of the budget until the end of the training.
 REPORT_S = 10.0
 # Fewer are no chain, unless the configuration has fewer.
-SMALLEST = {"expert_trials": 4, "episodes": 10, "steps": 50, "trials": 5, "wire_trials": 2}
+SMALLEST = {"expert_trials": 4, "episodes": 10, "steps": 50, "trials": 5, "emulated_trials": 2}
 WORDS = {"expert_trials": "trials of the expert", "episodes": "demonstrations", "steps": "steps"}
 FIRST = ("expert_trials", "episodes", "steps")
-LAST = ("trials", "wire_trials")
+LAST = ("trials", "emulated_trials")
 # No machine of a few cores is faster; they show that a budget is impossible before any measurement.
 FASTEST = {
     "expert_trials": Speed(2.0, 0.05),
@@ -137,7 +137,9 @@ class Budget:
         """Plans the trials for the rest of the time, and the smallest number if none is left."""
         if not all(name in self.counts for name in LAST):
             self._plan(LAST, self._minutes * 60 - REPORT_S - elapsed_s, done)
-            self.counts["wire_trials"] = min(self.counts["wire_trials"], self.counts["trials"])
+            self.counts["emulated_trials"] = min(
+                self.counts["emulated_trials"], self.counts["trials"]
+            )
             self._save()
 
     def _plan(self, names: tuple[str, ...], left_s: float, done: Mapping[str, int]) -> None:

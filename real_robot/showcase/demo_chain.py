@@ -15,7 +15,7 @@ from stringline.encoders.training.monitor import History
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.checkpoints.load import build_policy, checkpoint_digest, load_policy
-from stringline.real_robot.protocol_in_the_loop.loop_evaluation import LoopEvaluation
+from stringline.real_robot.emulated_evaluation.loop_evaluation import LoopEvaluation
 from stringline.real_robot.showcase.budget import Budget, Stopwatch
 from stringline.real_robot.showcase.demo_report import DemoResults, write_demo
 from stringline.real_robot.showcase.demo_settings import DEMONSTRATION_SEED, DemoSettings
@@ -35,7 +35,7 @@ from stringline.sim.worlds.world_versions import result_versions
 MEASURED_STEPS = 12
 CHECK, PLANNING = "check", "planning"
 FOLDERS = {"expert_trials": "expert", "episodes": "demonstrations"}
-PHASES = ("expert", "demonstrations", "training", "direct", "wire", "report")
+PHASES = ("expert", "demonstrations", "training", "direct", "emulated", "report")
 
 
 class DemoChain:
@@ -67,9 +67,9 @@ class DemoChain:
         settings = self._settings
         with stopwatch.phase("direct"):
             direct = self._evaluate(settings.trials)
-        with stopwatch.phase("wire"):
-            wire = self._evaluate_protocol(settings.wire_trials)
-        results = DemoResults(expert, demonstrations, history, self.policy, direct, wire)
+        with stopwatch.phase("emulated"):
+            emulated = self._evaluate_protocol(settings.emulated_trials)
+        results = DemoResults(expert, demonstrations, history, self.policy, direct, emulated)
         write_demo(settings, results, stopwatch)
 
     def _check_policy(self) -> None:
@@ -124,15 +124,16 @@ class DemoChain:
         settings = self._settings
         done = {
             name: partial(self._evaluated, file)
-            for name, file in {"trials": "direct", "wire_trials": "wire"}.items()
+            for name, file in {"trials": "direct", "emulated_trials": "emulated"}.items()
         }
         with self._stopwatch.phase("direct"):
             budget.speed(
                 "trials", partial(measure, self._evaluate, done["trials"], settings.workers)
             )
-        with self._stopwatch.phase("wire"):
+        with self._stopwatch.phase("emulated"):
             budget.speed(
-                "wire_trials", partial(measure, self._evaluate_protocol, done["wire_trials"], 1)
+                "emulated_trials",
+                partial(measure, self._evaluate_protocol, done["emulated_trials"], 1),
             )
         finished = {name: count() for name, count in done.items()}
         budget.plan_trials(self._stopwatch.elapsed(), finished)
@@ -245,7 +246,9 @@ class DemoChain:
             workers=settings.workers,
             robot_model=settings.robot_model,
         )
-        return evaluation.run(evaluation_seeds(trials), self._folder / "wire.jsonl", self._about())
+        return evaluation.run(
+            evaluation_seeds(trials), self._folder / "emulated.jsonl", self._about()
+        )
 
     def _about(self) -> dict[str, Any]:
         task = self._settings.task

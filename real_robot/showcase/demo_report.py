@@ -26,7 +26,7 @@ from stringline.sim.report.report import (
 )
 from stringline.sim.statistics.intervals import Rate
 
-_NAMES = {"expert": "expert", "direct": "policy", "wire": "policy through the real protocol"}
+_NAMES = {"expert": "expert", "direct": "policy", "emulated": "policy through the real protocol"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DemoResults:
 
     Attributes:
         direct: Results in simulation.
-        wire: Results through the real protocol.
+        emulated: Results through the real protocol.
     """
 
     expert: Rate
@@ -43,12 +43,12 @@ class DemoResults:
     history: History
     policy: LearnedPolicy
     direct: list[EpisodeResult]
-    wire: list[EpisodeResult]
+    emulated: list[EpisodeResult]
 
     def rates(self) -> dict[str, Rate]:
         """Returns the success rates by phase."""
-        direct, wire = (Summary.of(results).rate for results in (self.direct, self.wire))
-        return {"expert": self.expert, "direct": direct, "wire": wire}
+        direct, emulated = (Summary.of(results).rate for results in (self.direct, self.emulated))
+        return {"expert": self.expert, "direct": direct, "emulated": emulated}
 
 
 def write_demo(settings: DemoSettings, results: DemoResults, stopwatch: Stopwatch) -> None:
@@ -80,13 +80,13 @@ def _report(settings: DemoSettings, results: DemoResults, stopwatch: Stopwatch) 
         title=settings.chain_task.title,
         headline=(
             f"A policy trained on {trained_on} demonstrations succeeded in {rates['direct']} of "
-            f"unseen starts in simulation, and in {rates['wire']} when it drove "
+            f"unseen starts in simulation, and in {rates['emulated']} when it drove "
             f"{settings.chain_task.arms.words}."
         ),
         facts=_facts(settings, results, trained_on),
         rates={_NAMES[key]: rate for key, rate in rates.items()},
         phases=stopwatch.seconds,
-        episodes={name: results.direct, _NAMES["wire"]: results.wire},
+        episodes={name: results.direct, _NAMES["emulated"]: results.emulated},
         videos={name: videos},
         reruns={name: rerun},
         clips=with_clouds(_clips(settings, results, videos), results.policy),
@@ -167,11 +167,12 @@ def _joined(overrides: Mapping[str, object]) -> str:
 
 def _notes(settings: DemoSettings, results: DemoResults) -> list[str]:
     by_seed = {result.seed: result.success for result in results.direct}
-    agreeing = sum(by_seed[result.seed] == result.success for result in results.wire)
+    agreeing = sum(by_seed[result.seed] == result.success for result in results.emulated)
     return [
         settings.chain_task.success(),
         (
-            f"On the {len(results.wire)} seeds run both ways, simulation and real protocol agreed "
+            f"On the {len(results.emulated)} seeds run both ways, simulation and real protocol "
+            f"agreed "
             f"in {agreeing}."
         ),
         (
@@ -195,7 +196,7 @@ def _summary(
             "expert": [0, settings.expert_trials - 1],
             "demonstrations": sorted(demonstrations.seeds(settings.task.name)),
             "direct": settings.seeds,
-            "wire": settings.wire_seeds,
+            "emulated": settings.emulated_seeds,
             "training": settings.trainer.seed,
         },
         "trainer": vars(settings.trainer),

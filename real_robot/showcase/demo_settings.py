@@ -14,7 +14,7 @@ from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.training_record import RecordedExecution
 from stringline.policies.execution.execution import Execution
-from stringline.real_robot.protocol_in_the_loop.loop_evaluation import check_delay
+from stringline.real_robot.emulated_evaluation.loop_evaluation import check_delay
 from stringline.sim.collection.demonstration import NOISES_RAD
 from stringline.sim.collection.disturbances import SHARES
 from stringline.sim.evaluation.suites import evaluation_seeds
@@ -127,12 +127,12 @@ class DemoSettings:
         policy: Configuration of the policy, with its `_target_`.
         encoder: Configuration of the encoder, for the report.
         coordinates: Configuration of the coordinates, for the report.
-        execute_steps: Actions of a chunk that are executed before the next plan; None: all.
+        execute_steps: Actions of a chunk that are executed before the next plan; if None, all.
         noise_rad: Disturbance of executed commands in demonstrations.
         lost_grasps: Share of demonstrations in which a gripper opens once during a grasp.
         varied: Whether the expert of the demonstrations varies its motions.
-        wire_trials: Number of trials through the real protocol.
-        minutes: Duration of the whole run, from which the counts follow; None: these counts.
+        emulated_trials: Number of trials through the real protocol.
+        minutes: Duration of the whole run, from which the counts follow; if None, these counts.
     """
 
     task: TaskSettings
@@ -153,13 +153,13 @@ class DemoSettings:
     lost_grasps: float
     varied: bool
     trials: int
-    wire_trials: int
+    emulated_trials: int
     minutes: float | None = None
 
     def __post_init__(self) -> None:
         """Checks everything that a later phase would refuse after hours."""
         COUNT.check(**{name: getattr(self, name) for name in COUNTS})
-        Range(least=1, most=self.trials, whole=True).check(wire_trials=self.wire_trials)
+        Range(least=1, most=self.trials, whole=True).check(emulated_trials=self.emulated_trials)
         if self.minutes is not None:
             POSITIVE.check(minutes=self.minutes)
         NOISES_RAD.check(noise_rad=self.noise_rad)
@@ -175,7 +175,7 @@ class DemoSettings:
     def of(cls, plain: Mapping[str, Any]) -> Self:
         """Reads the settings of a configuration."""
         execution = Execution.of(plain["execution"])
-        numbers = ("execute_steps", "wire_trials", "varied", "minutes", *DISTURBED, *COUNTS)
+        numbers = ("execute_steps", "emulated_trials", "varied", "minutes", *DISTURBED, *COUNTS)
         task = TaskSettings.of(plain["task"])
         return cls(
             task=task,
@@ -202,7 +202,7 @@ class DemoSettings:
 
     def proportions(self) -> dict[str, int]:
         """Returns the counts of the configuration, for a budget."""
-        names = ("expert_trials", "episodes", "trials", "wire_trials")
+        names = ("expert_trials", "episodes", "trials", "emulated_trials")
         return {name: getattr(self, name) for name in names} | {"steps": self.trainer.steps}
 
     def counted(self, counts: Mapping[str, int]) -> Self:
@@ -218,9 +218,9 @@ class DemoSettings:
         return evaluation_seeds(self.trials)
 
     @property
-    def wire_seeds(self) -> list[int]:
+    def emulated_seeds(self) -> list[int]:
         """Seeds of the evaluation through the real protocol."""
-        return self.seeds[: self.wire_trials]
+        return self.seeds[: self.emulated_trials]
 
     @property
     def checkpoint(self) -> Path:

@@ -22,7 +22,7 @@ class Recipe:
     Attributes:
         task: Name of the task and of its expert.
         varied: Whether the choices of the expert are drawn; False: it acts in one way at one pace.
-        cameras: Recorded cameras; None: all cameras of the world.
+        cameras: Recorded cameras; if None, all cameras of the world.
         image_size: Rows and columns of the images: one number for both, or two.
         control_hz: Actions per second.
         frame_hz: Images per second.

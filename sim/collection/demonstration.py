@@ -52,9 +52,9 @@ class Recording:
     def extra(self) -> dict[str, Any]:
         """Returns what is stored beside the recipe: disturbances, draws and segments, if any."""
         events = {"lost_grasp": self.lost_grasp, "missed_grasp": self.missed_grasp}
-        found = {name: dict(event) for name, event in events.items() if event is not None}
+        disturbances = {name: dict(event) for name, event in events.items() if event is not None}
         drawn = {"drawn": dict(self.drawn)} if self.drawn else {}
-        return found | drawn | ({"segments": list(self.segments)} if self.segments else {})
+        return disturbances | drawn | ({"segments": list(self.segments)} if self.segments else {})
 
 
 @dataclass
@@ -206,13 +206,13 @@ def ornstein_uhlenbeck(
     s at every step. s is drawn once from U(0, largest), rad.
     """
     NOISES_RAD.check(noise_rad=largest)
-    hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints], dtype=np.float64)
+    revolute = np.array([joint.kind == "revolute" for joint in embodiment.joints], dtype=np.float64)
     keep = np.exp(-step_seconds / NOISE_SECONDS)
-    deviation = largest * rng.uniform() * hinge
-    value = deviation * rng.standard_normal(len(hinge))
+    deviation = largest * rng.uniform() * revolute
+    value = deviation * rng.standard_normal(len(revolute))
     while True:
         yield value
-        value = keep * value + np.sqrt(1 - keep**2) * deviation * rng.standard_normal(len(hinge))
+        value = keep * value + np.sqrt(1 - keep**2) * deviation * rng.standard_normal(len(revolute))
 
 
 def _look(env: World, rows: _Rows) -> None:

@@ -206,9 +206,9 @@ class MissedGrasp:
         if self._end_s is None:
             self._displace(env.time, action, displacement)
         back = 0.0 if self._end_s is None else min((env.time - self._end_s) / RAMP_S, 1.0)
-        hinges = self._embodiment.hinges[displacement.arm]
+        revolute = self._embodiment.revolute_joints[displacement.arm]
         executed = action.copy()
-        executed[hinges] = (1.0 - back) * self._displaced[hinges] + back * action[hinges]
+        executed[revolute] = (1.0 - back) * self._displaced[revolute] + back * action[revolute]
         return executed
 
     def describe(self) -> dict[str, Any] | None:

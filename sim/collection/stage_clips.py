@@ -287,10 +287,10 @@ class StageTally:
 
     def __str__(self) -> str:
         """Returns the counts in sentences."""
-        said = (
+        message = (
             f"{self.clips} clips of {self.episodes} episodes; the expert failed in {self.failed}."
         )
         if not self.short:
-            return said
+            return message
         counts = ", ".join(f"{label} ({count})" for label, count in sorted(self.short.items()))
-        return f"{said} Left out for fewer control steps than clip_frames: {counts}."
+        return f"{message} Left out for fewer control steps than clip_frames: {counts}."

@@ -145,7 +145,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
 
     Args:
         task: The task.
-        cameras: Names of the cameras in observations; None: all of the embodiment.
+        cameras: Names of the cameras in observations; if None, all of the embodiment.
         image_size: Rows and columns of the images: one number for both, or two.
         control_hz: Actions per second.
         frame_hz: Images per second; `observe` draws again only when a new frame is due.

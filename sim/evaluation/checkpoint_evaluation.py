@@ -41,11 +41,11 @@ class RunSettings:
 
     Attributes:
         checkpoint: Folder, name of a shipped checkpoint, or address of a policy server.
-        execute_steps: Control periods between two plans; None: whole chunks.
+        execute_steps: Control periods between two plans; if None, whole chunks.
         execution: Blending and delay of plans; by default a receding horizon without delay.
         workers: Number of parallel worlds; 0 takes one per processor.
         videos: Whether to record every episode.
-        cluster: Where the worlds run; None: processes of this machine.
+        cluster: Where the worlds run; if None, processes of this machine.
         robot_model: Meshes of the arms.
         device: Where the policy computes: `cpu`, `cuda`, or `cuda:<number>`.
         plan_batch: Observations of parallel worlds that the policy answers at once; above 1,
@@ -70,8 +70,8 @@ class EvaluationSettings(RunSettings):
     Attributes:
         output: Folder of results, videos and report.
         task: The single task; ignored for a suite.
-        seeds: Number of seeds; None: 50, or those of the suite.
-        first_seed: First seed; None: 1000000, or those of the suite.
+        seeds: Number of seeds; if None, 50, or those of the suite.
+        first_seed: First seed; if None, 1000000, or those of the suite.
         suite_file: File of a suite of the user.
         tasks: Names of several tasks in place of a suite; empty: a suite or a single task.
         rendering: Rendering of the report's videos: `fast` shows images of the policy only,

@@ -202,8 +202,8 @@ class Comparison:
 
         Args:
             runs: At least two, with distinct names.
-            seeds: Number of the smallest seeds to compare of each task; None: all.
-            baseline: The evaluation to compare each other one with; None: each with each.
+            seeds: Number of the smallest seeds to compare of each task; if None, all.
+            baseline: The evaluation to compare each other one with; if None, each with each.
             sequential: Whether the seeds were collected until a decision; their order is ascending.
                 Then tasks may have different numbers of seeds, and all tasks have no common row.
 

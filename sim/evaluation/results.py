@@ -42,7 +42,9 @@ def limit_hits(actions: NDArray[Any], contract: Contract) -> float | None:
     if embodiment is None:
         return None
     joints = {
-        joint.name: index for index, joint in enumerate(embodiment.joints) if joint.kind == "hinge"
+        joint.name: index
+        for index, joint in enumerate(embodiment.joints)
+        if joint.kind == "revolute"
     }
     columns = [
         index

@@ -97,12 +97,12 @@ class Evaluation:
         policy: The policy to measure.
         make_world: Builds a world in each worker, such as `partial(make_environment,
             "hand_over_banana")`.
-        execute_steps: Control periods between two plans; None: whole chunks.
-        execution: Blending and delay of plans; None: a receding horizon without delay.
-        instruction: Added to the observations; None: none is added.
+        execute_steps: Control periods between two plans; if None, whole chunks.
+        execution: Blending and delay of plans; if None, a receding horizon without delay.
+        instruction: Added to the observations; if None, none is added.
         workers: Number of parallel worlds; 0 takes one per processor.
         options: Options of the task, such as `table_height`.
-        videos: Folder of a video `<seed>.mp4` and a trace of every episode; None: no videos.
+        videos: Folder of a video `<seed>.mp4` and a trace of every episode; if None, no videos.
         cluster: Where the worlds run; by default in processes of this machine.
         plan_batch: Largest number of observations of parallel worlds that the policy answers at
             once.

@@ -12,7 +12,7 @@ from stringline.sim.robots.arm_appearance import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.worlds.world_versions import VERSIONS
 
 # Settings of the policy and its execution; the others are the conditions of the measurement.
-POLICY_KEYS = ("checkpoint", "execute_steps", "execution", "wire")
+POLICY_KEYS = ("checkpoint", "execute_steps", "execution", "emulated_hardware")
 # Conditions that results name only if they are others.
 USUAL = {ROBOT_MODEL: PRIMITIVES}
 

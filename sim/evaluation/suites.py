@@ -179,7 +179,7 @@ class Suite:
         *,
         of_lists: tuple[int | None, int | None] | None = None,
     ) -> Self:
-        """Returns the suite with `count` seeds from `first` in each entry; None: unchanged.
+        """Returns the suite with `count` seeds from `first` in each entry; None means unchanged.
 
         For entries with a list of seeds, `of_lists` are both, if given; the first ones of the list
         are kept.
@@ -259,7 +259,7 @@ def chosen_suite(
             and `seeds` and `first_seed`; what is null or missing is not chosen.
         overrides: The command line, `key=value`.
         of_lists: `seeds` and `first_seed` of entries with a list of seeds, where they are not those
-            of `plain`; missing ones change nothing. None: those of `plain`.
+            of `plain`; missing ones change nothing. If None, those of `plain`.
 
     Raises:
         ValueError: There are two of them, or settings of a single task beside one; the suite is not

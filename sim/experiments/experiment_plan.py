@@ -65,8 +65,8 @@ class ExperimentPlan:
         collect: Overrides of each `stringline-collect`.
         train: Overrides of each `stringline-train`.
         evaluate: Overrides of each `stringline-eval`.
-        seeds: Number of starts of an evaluation; None: 50, or those of the suite.
-        first_seed: First of these seeds; None: 1000000.
+        seeds: Number of starts of an evaluation; if None, 50, or those of the suite.
+        first_seed: First of these seeds; if None, 1000000.
         workers: Parallel simulations of a command.
         videos: Whether evaluations record videos.
     """

@@ -88,7 +88,7 @@ def together(
             if targets is None:
                 del running[arm]
             else:
-                own = [*embodiment.hinges[arm], embodiment.grippers[arm]]
+                own = [*embodiment.revolute_joints[arm], embodiment.grippers[arm]]
                 q[own] = targets[own]
         if not running:
             return

@@ -85,7 +85,7 @@ class Motion:
         distance = max(track.distance(self._slowness) for track in tracks.values())
         for share in self._shares(seconds, distance):
             for arm, track in tracks.items():
-                self.q[self._embodiment.hinges[arm]] = track.at(share)
+                self.q[self._embodiment.revolute_joints[arm]] = track.at(share)
             self._move_grippers()
             yield self.q.copy()
 
@@ -107,22 +107,25 @@ class Motion:
 
     def step(self, arm: str, T_base_gripper: Matrix) -> Vector:
         """Returns the next joint targets (J,), with one arm at a pose (4, 4): for small steps."""
-        hinges = self._embodiment.hinges[arm]
+        revolute = self._embodiment.revolute_joints[arm]
         q = self._kinematics.solve({arm: T_base_gripper}, self.q, tolerance=TOLERANCE)
-        self.q[hinges] = q[hinges]
+        self.q[revolute] = q[revolute]
         self._move_grippers()
         return self.q.copy()
 
     def turn(self, seconds: float, goals: Mapping[str, Vector]) -> Iterator[Vector]:
         """Yields joint targets (J,) that take each arm to its goal (J,), timed as in `go`."""
         start = self.q.copy()
-        ways = {arm: (goal - start)[self._embodiment.hinges[arm]] for arm, goal in goals.items()}
-        slowness = {arm: self._slowness[self._embodiment.hinges[arm]] for arm in ways}
+        ways = {
+            arm: (goal - start)[self._embodiment.revolute_joints[arm]]
+            for arm, goal in goals.items()
+        }
+        slowness = {arm: self._slowness[self._embodiment.revolute_joints[arm]] for arm in ways}
         distance = max(float((np.abs(way) * slowness[arm]).max()) for arm, way in ways.items())
         for share in self._shares(seconds, distance):
             for arm, way in ways.items():
-                hinges = self._embodiment.hinges[arm]
-                self.q[hinges] = start[hinges] + share * way
+                revolute = self._embodiment.revolute_joints[arm]
+                self.q[revolute] = start[revolute] + share * way
             self._move_grippers()
             yield self.q.copy()
 
@@ -142,7 +145,7 @@ class _Track:
         self._kinematics = kinematics
         self._arm = arm
         self._move = move
-        self._hinges = embodiment.hinges[arm]
+        self._revolute = embodiment.revolute_joints[arm]
         self._start = q.copy()
         self._now = q.copy()
         self._T_start = embodiment.forward_kinematics(q)[arm]
@@ -151,7 +154,7 @@ class _Track:
 
     def distance(self, slowness: Vector) -> float:
         """Returns the longest way of a revolute joint, rad, scaled by the joints' slowness (J,)."""
-        return float((np.abs(self._goal - self._start) * slowness)[self._hinges].max())
+        return float((np.abs(self._goal - self._start) * slowness)[self._revolute].max())
 
     def at(self, share: float) -> Vector:
         """Returns the arm's revolute joints after a share of the way, 0 to 1."""
@@ -160,9 +163,9 @@ class _Track:
             self._T_goal = T_goal
             self._goal = self._solve(T_goal, self._goal)
         if not self._move.straight:
-            return (self._start + share * (self._goal - self._start))[self._hinges]
+            return (self._start + share * (self._goal - self._start))[self._revolute]
         self._now = self._solve(between(self._T_start, self._T_goal, share), self._now)
-        return self._now[self._hinges]
+        return self._now[self._revolute]
 
     def _solve(self, T_base_gripper: Matrix, q: Vector) -> Vector:
         return self._kinematics.solve({self._arm: T_base_gripper}, q, tolerance=TOLERANCE)
@@ -170,9 +173,9 @@ class _Track:
 
 def _slowness(embodiment: Embodiment) -> Vector:
     """Returns the largest velocity limit over that of each joint (J,); 1 for grippers."""
-    hinge = np.array([joint.kind == "hinge" for joint in embodiment.joints])
+    revolute = np.array([joint.kind == "revolute" for joint in embodiment.joints])
     limits = embodiment.velocity_limits
-    return np.where(hinge, limits[hinge].max() / limits, 1.0)
+    return np.where(revolute, limits[revolute].max() / limits, 1.0)
 
 
 GAIN = 0.05  # Share of the measured error that is corrected per control period.

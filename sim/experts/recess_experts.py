@@ -131,7 +131,7 @@ def clear_of(
 ) -> bool:
     """Returns whether the arm at joints (14,), without its fingers, keeps 4 mm off table and block.
 
-    A block of lengths (3,), metres, stands on its origin; None: there is only the table.
+    A block of lengths (3,), metres, stands on its origin; if None, there is only the table.
     """
     capsules = [capsule for capsule in ALOHA.capsules(q) if capsule.arm == ARM]
     for capsule in (capsules[index] for index in WATCHED):

@@ -155,7 +155,7 @@ class Skills:
         return self.joints_along(arm, *targets) is not None
 
     def joints_along(self, arm: str, *targets: Matrix) -> list[Vector] | None:
-        """Returns the joints (J,) at successive gripper poses (4, 4); None: out of reach."""
+        """Returns the joints (J,) at successive gripper poses (4, 4); None if out of reach."""
         q = self.motion.q
         found = list[Vector]()
         try:
@@ -369,7 +369,7 @@ class ScriptedExpert(ABC, Generic[TaskT]):
 
     Args:
         paces: Range of the factor by which the phases of an episode last longer than their nominal
-            duration; the factor is drawn uniformly. None: the range of the class.
+            duration; the factor is drawn uniformly. If None, the range of the class.
         varied: Whether grasps, goals and pace are drawn. Otherwise the expert acts in one way at
             its nominal pace: from a varied start it goes home first, of what is in reach it chooses
             the grasp with the smallest turn of the gripper from home, and numbers near the middle

@@ -56,7 +56,7 @@ class RerunCommand:
 
     Attributes:
         checkpoint: The checkpoint, as the user named it.
-        execute_steps: Control periods between two plans; None: whole chunks.
+        execute_steps: Control periods between two plans; if None, whole chunks.
         output: Folder of the evaluation; repeated episodes get folders in it.
         overrides: Overrides of execution and robot; empty for the defaults.
     """

@@ -37,12 +37,14 @@ class Robot(composer.Entity):
         self._root = model
         self._travel = fingers
         self._gripper_places = np.array([embodiment.grippers[arm] for arm in embodiment.arms])
-        self._hinge_places = np.array(
-            [i for i, joint in enumerate(embodiment.joints) if joint.kind == "hinge"]
+        self._revolute_places = np.array(
+            [i for i, joint in enumerate(embodiment.joints) if joint.kind == "revolute"]
         )
         self._openings_per_metre = fingers.openings_per_metre
         self._actuators = [model.find("actuator", joint.name) for joint in embodiment.joints]
-        self._hinges = [model.find("joint", embodiment.joints[i].name) for i in self._hinge_places]
+        self._revolute = [
+            model.find("joint", embodiment.joints[i].name) for i in self._revolute_places
+        ]
         self._fingers = [
             model.find("joint", f"{arm}/{side}_finger") for arm in embodiment.arms for side in SIDES
         ]
@@ -59,12 +61,12 @@ class Robot(composer.Entity):
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Looks up the joints' indices; in each step that would cost more than the physics."""
         model = physics.model
-        hinges, fingers = (
-            np.array(physics.bind(joints).element_id) for joints in (self._hinges, self._fingers)
+        revolute, fingers = (
+            np.array(physics.bind(joints).element_id) for joints in (self._revolute, self._fingers)
         )
-        self._hinge_q = model.jnt_qposadr[hinges]
+        self._revolute_q = model.jnt_qposadr[revolute]
         self._finger_q = model.jnt_qposadr[fingers]
-        self._hinge_v = model.jnt_dofadr[hinges]
+        self._revolute_v = model.jnt_dofadr[revolute]
         self._finger_v = model.jnt_dofadr[fingers]
         self._controls = np.array(physics.bind(self._actuators).element_id)
         self._effort_limits = model.actuator_forcerange[self._controls].copy()
@@ -72,12 +74,12 @@ class Robot(composer.Entity):
     def positions(self, physics: mjcf.Physics) -> Vector:
         """Returns the measured joints (J,): rad, and openings of the grippers."""
         openings = self._travel.opening(self._per_gripper(physics.data.qpos[self._finger_q]))
-        return self._joined(physics.data.qpos[self._hinge_q], openings)
+        return self._joined(physics.data.qpos[self._revolute_q], openings)
 
     def velocities(self, physics: mjcf.Physics) -> Vector:
         """Returns the measured speeds (J,): rad/s and openings/s."""
         fingers = self._per_gripper(physics.data.qvel[self._finger_v])
-        return self._joined(physics.data.qvel[self._hinge_v], self._openings_per_metre * fingers)
+        return self._joined(physics.data.qvel[self._revolute_v], self._openings_per_metre * fingers)
 
     def efforts(self, physics: mjcf.Physics) -> Vector:
         """Returns the efforts of the drives (J,): Nm, and N of the grippers."""
@@ -93,7 +95,7 @@ class Robot(composer.Entity):
 
     def put(self, physics: mjcf.Physics, q: Vector) -> None:
         """Sets joints (J,) and their targets at once."""
-        physics.data.qpos[self._hinge_q] = q[self._hinge_places]
+        physics.data.qpos[self._revolute_q] = q[self._revolute_places]
         physics.data.qpos[self._finger_q] = np.repeat(
             self._travel.travel(q[self._gripper_places]), len(SIDES)
         )
@@ -108,9 +110,9 @@ class Robot(composer.Entity):
     def _per_gripper(self, fingers: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(fingers.reshape(len(self._gripper_places), len(SIDES)).mean(axis=1))
 
-    def _joined(self, hinges: NDArray[np.float64], grippers: NDArray[np.float64]) -> Vector:
+    def _joined(self, revolute: NDArray[np.float64], grippers: NDArray[np.float64]) -> Vector:
         result = np.empty(len(self.embodiment.joints))
-        result[self._hinge_places] = hinges
+        result[self._revolute_places] = revolute
         result[self._gripper_places] = grippers
         return result
 
@@ -273,7 +275,7 @@ class Workcell:
         depth_sensor: Model of the depth cameras under `depth_noise`.
         usual: Default strengths of shifts, which options override.
         azimuth_deg: Direction of view of films about z; 90 looks along y.
-        start_range: Range of the arms' start poses in version 2 of tasks; None: only version 1.
+        start_range: Range of the arms' start poses in version 2 of tasks; if None, only version 1.
         room_half_m: Distance of the walls of textured looks from the middle. The view of films is
             within, and the corners are nearer than the far plane of cameras, 5 m.
     """

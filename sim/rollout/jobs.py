@@ -177,8 +177,8 @@ class Job:
             return ""
         with (self.folder / LOG).open("rb") as log:
             log.seek(start)
-            said = log.read().decode(errors="replace")
-        return _reason(name, status, said)
+            output = log.read().decode(errors="replace")
+        return _reason(name, status, output)
 
 
 def _essence(command: Sequence[str]) -> tuple[str, ...]:
@@ -186,12 +186,12 @@ def _essence(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(part for part in command if not part.startswith("workers="))
 
 
-def _reason(name: str, status: int, said: str) -> str:
+def _reason(name: str, status: int, output: str) -> str:
     """Returns the last line of a command that failed, or its signal."""
     if status < 0:
         hint = "; memory may have run out" if status == -signal.SIGKILL else ""
         return f"{name} was ended by {signal.Signals(-status).name}{hint}."
-    lines = [line.strip() for line in said.replace("\r", "\n").splitlines() if line.strip()]
+    lines = [line.strip() for line in output.replace("\r", "\n").splitlines() if line.strip()]
     last = lines[-1] if lines else f"it ended with exit code {status}."
     return last if last.startswith(f"{name}:") else f"{name}: {last}"
 

@@ -76,7 +76,8 @@ def run_episode(
     Args:
         world: The world.
         seed: Seed of the initial state.
-        execute_steps: Control periods between two plans, at least 1; None: the length of the chunk.
+        execute_steps: Control periods between two plans, at least 1; if None, the length of the
+            chunk.
         options: Options of the task.
         video: Receives every frame of `overhead`, or else of the first camera.
 

@@ -21,7 +21,7 @@ class SlurmCluster:
     """A Slurm cluster that this machine can submit jobs to; all machines share the folders.
 
     Attributes:
-        partition: Partition of the jobs; None: the default of the cluster.
+        partition: Partition of the jobs; if None, the default of the cluster.
         cpus_per_job: Processors of each job, at least 1.
         gpus_per_job: GPUs of each job, at least 0.
         memory_gb: Memory of each job, above 0.

@@ -187,8 +187,8 @@ def start_child(
         function: Module and name, such as `stringline.sim.rollout.workers:serve`. Its arguments are
             the descriptors and the lifeline.
         descriptors: File descriptors that the process inherits.
-        stdin: Standard input; None: that of this process.
-        output: File of both outputs; None: those of this process.
+        stdin: Standard input; if None, that of this process.
+        output: File of both outputs; if None, those of this process.
 
     Returns:
         The process, and the other end of its lifeline; closing it ends the process at once.
@@ -315,7 +315,7 @@ class Workers:
 
     def __init__(self, make: MakeWorld, count: int) -> None:
         if count < 1:
-            raise ValueError(f"workers is {count}; allowed: 1 and above.")
+            raise ValueError(f"workers must be an integer of at least 1 (got {count}).")
         self._make = make
         self._failed_starts = 0
         self._workers = [Worker(make) for _ in range(count)]

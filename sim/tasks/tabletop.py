@@ -185,7 +185,7 @@ class TabletopTask(composer.Task):
 
     @classmethod
     def starts_within(cls) -> StartRange | None:
-        """Returns the range of start poses; None: the arms always start at home."""
+        """Returns the range of start poses; None if the arms always start at home."""
         return cls.start_range or cls.cell.start_range
 
     @classmethod

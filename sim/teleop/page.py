@@ -286,7 +286,7 @@ class Page:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not hz > 0:
-            raise ValueError(f"page_hz is {hz}; allowed: above 0.")
+            raise ValueError(f"page_hz must be a number above 0 (got {hz}).")
         self._server = server
         self._session = session
         self._clock = clock

@@ -100,7 +100,7 @@ def _checked_requests(access: ServerAccess) -> Iterator[list[str]]:
 def _answered(
     access: ServerAccess, serve_file: Check, connection: ServerConnection, request: Request
 ) -> Response | None:
-    """Answers a request for a file, or refuses a request; None: accepts a connection."""
+    """Answers a request for a file, or refuses a request; None accepts a connection."""
     query = parse_qs(urlsplit(request.path).query).get(QUERY)
     cookie = SimpleCookie("; ".join(request.headers.get_all("Cookie"))).get(COOKIE)
     sent = None if cookie is None else cookie.value

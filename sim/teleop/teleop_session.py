@@ -165,7 +165,7 @@ class StopConditions:
     def __post_init__(self) -> None:
         """Checks the duration."""
         if not self.longest_s > 0:
-            raise ValueError(f"longest_s is {self.longest_s}; allowed: above 0.")
+            raise ValueError(f"longest_s must be a number above 0 (got {self.longest_s}).")
 
 
 @dataclass
@@ -304,7 +304,7 @@ class TeleopSession:
     def _checked_seed(self, seed: int | None) -> int:
         seed = self.seed if seed is None else seed
         if seed not in WHOLE:
-            raise ValueError(f"The seed is {seed}; allowed: {WHOLE}.")
+            raise ValueError(f"The seed must be {WHOLE} (got {seed}).")
         return seed
 
     def _check_no_take(self, next_step: str) -> None:

@@ -24,7 +24,7 @@ from stringline.datasets.loading.sampler import (
     BatchSampler,
     Prefetcher,
     equal_shares,
-    favour_early,
+    oversampling_weights,
     split_names,
 )
 from stringline.datasets.loading.statistics import Statistics
@@ -67,8 +67,8 @@ def describe_change(before: Sequence[str], now: Sequence[str]) -> str:
 
 
 def _without(names: Sequence[str], others: Iterable[str]) -> list[str]:
-    known = set(others)
-    return [name for name in names if name not in known]
+    excluded = set(others)
+    return [name for name in names if name not in excluded]
 
 
 def _named(names: Sequence[str]) -> str:
@@ -224,9 +224,9 @@ class TrainingData:
         Actions are measured as the policy of the configuration `model` generates them.
         """
         episodes = self._episodes(self.training)
-        found = Statistics.of_episodes(episodes, others=self._episodes(self.held_out))
+        statistics = Statistics.of_episodes(episodes, others=self._episodes(self.held_out))
         slots = self._slots_of_episodes()
-        return add_action_statistics(found, model, self.contract, episodes, slots)
+        return add_action_statistics(statistics, model, self.contract, episodes, slots)
 
     def fit(self, policy: ChunkPolicy) -> None:
         """Fits the linear part of the chunks of a policy, if it has one, to the training episodes.
@@ -238,7 +238,7 @@ class TrainingData:
     def linear_motion(self, policy: ChunkPolicy) -> ChunkRemainder | None:
         """Returns a linear map of joints and velocities to actions, fitted to the training windows.
 
-        None: the data have no joints.
+        None if the data have no joints.
         """
         linear = linear_motion(policy)
         if linear is not None:
@@ -257,12 +257,12 @@ class TrainingData:
         names: Sequence[Sequence[str]],
         *,
         segments: bool = False,
-        hold_s: float = 0.0,
+        pad_last_action_s: float = 0.0,
     ) -> Windows | MixedWindows:
         """Returns windows of the named episodes of each store with the inputs of a policy.
 
         With `segments` they have the segments of images as well, as far as these are stored. The
-        last action of an episode is repeated for `hold_s` seconds.
+        last action of an episode is repeated for `pad_last_action_s` seconds.
 
         Raises:
             ValueError: The data lack an input of the policy, such as a camera.
@@ -273,20 +273,20 @@ class TrainingData:
         settings = replace(
             policy.window_settings(),
             segments=segments,
-            hold_steps=round(hold_s * policy.contract.control_hz),
+            pad_last_action_steps=round(pad_last_action_s * policy.contract.control_hz),
         )
         if not self._mixed:
             return Windows(self._stores[0], settings, names=names[0])
         return MixedWindows(self._sources, self._stores, settings, names=names)
 
-    def check_chunk(self, policy: ChunkPolicy, hold_s: float = 0.0) -> None:
+    def check_chunk(self, policy: ChunkPolicy, pad_last_action_s: float = 0.0) -> None:
         """Checks that a chunk fits into the longest training episode, see `windows_for`.
 
         Raises:
             ValueError: All further actions of a chunk would be padding, which no loss counts.
         """
         longest = max(episode.steps for episode in self._episodes(self.training))
-        most = longest + round(hold_s * policy.contract.control_hz)
+        most = longest + round(pad_last_action_s * policy.contract.control_hz)
         if policy.chunk > most:
             raise ValueError(
                 f"policy.chunk is {policy.chunk}; allowed: up to {most}, the actions of the "
@@ -306,10 +306,10 @@ class TrainingData:
 
     def tasks(self) -> dict[str, str]:
         """Returns the tasks of the training episodes with the instruction of their first one."""
-        found: dict[str, str] = {}
+        instructions: dict[str, str] = {}
         for episode in self._episodes(self.training):
-            found.setdefault(episode.attributes.task, episode.attributes.instruction)
-        return found
+            instructions.setdefault(episode.attributes.task, episode.attributes.instruction)
+        return instructions
 
     def instructions(self) -> list[str]:
         """Returns the different instructions of the training episodes."""
@@ -323,12 +323,12 @@ class TrainingData:
     @cached_property
     def worlds(self) -> list[Mapping[str, Any]]:
         """The different recipes of the simulated training episodes, see `Recipe`."""
-        found: list[Mapping[str, Any]] = []
+        recipes: list[Mapping[str, Any]] = []
         for episode in self._episodes(self.training):
             recipe = episode.attributes.extra.get("recipe")
-            if isinstance(recipe, Mapping) and recipe not in found:
-                found.append(recipe)
-        return found
+            if isinstance(recipe, Mapping) and recipe not in recipes:
+                recipes.append(recipe)
+        return recipes
 
     def digests(self) -> list[dict[str, Any]]:
         """Returns number of episodes and digest of each store, see `EpisodeStore.digest`."""
@@ -393,10 +393,10 @@ class WindowBatches:
     """Batches of windows as tensors; a continued run gets the same batch at each step.
 
     Windows with keyposes are drawn equally often for each keypose: most frames of a recording
-    belong to its long ways. Windows in the first `early_s` seconds of an episode are `early_factor`
-    times as probable. With `equal_tasks`, windows of each task are drawn equally often; the weights
-    of stores then apply among the windows of one task. `readers` threads read ahead, into
-    page-locked memory with `pin_memory`.
+    belong to its long ways. Windows in the first `oversample_first_s` seconds of an episode are
+    `oversample_factor` times as probable. With `equal_tasks`, windows of each task are drawn
+    equally often; the weights of stores then apply among the windows of one task. `num_workers`
+    threads read ahead, into page-locked memory with `pin_memory`.
     """
 
     def __init__(
@@ -405,16 +405,18 @@ class WindowBatches:
         batch_size: int,
         *,
         seed: int,
-        early_s: float = 0.0,
-        early_factor: float = 1.0,
+        oversample_first_s: float = 0.0,
+        oversample_factor: float = 1.0,
         equal_tasks: bool = False,
-        readers: int = 1,
+        num_workers: int = 1,
         pin_memory: bool = False,
     ) -> None:
         self._windows = windows
-        self._readers = readers
+        self._num_workers = num_workers
         self._pin_memory = pin_memory
-        weights = favour_early(windows.step / windows.contract.control_hz, early_s, early_factor)
+        weights = oversampling_weights(
+            windows.step / windows.contract.control_hz, oversample_first_s, oversample_factor
+        )
         weights = windows.balanced(weights) if isinstance(windows, MixedWindows) else weights
         if windows.group is not None:
             weights = equal_shares(weights, windows.group)
@@ -433,7 +435,7 @@ class WindowBatches:
                 return batch
             return {key: value.pin_memory() for key, value in batch.items()}
 
-        with Prefetcher(read, first_step, last_step, threads=self._readers) as batches:
+        with Prefetcher(read, first_step, last_step, threads=self._num_workers) as batches:
             yield from batches
 
     def describe(self, step: int, process: int = 0, processes: int = 1) -> list[str]:
@@ -480,9 +482,9 @@ def training_batches(
         windows,
         trainer.batch_size,
         seed=trainer.seed,
-        early_s=settings.early_s,
-        early_factor=settings.early_factor,
+        oversample_first_s=settings.oversample_first_s,
+        oversample_factor=settings.oversample_factor,
         equal_tasks=settings.equal_tasks,
-        readers=trainer.readers,
+        num_workers=trainer.num_workers,
         pin_memory=trainer.pin_memory,
     )

@@ -48,9 +48,9 @@ class TrainingEvaluation:
         task: The task, or a suite on its own seeds.
         seeds: Number of seeds of a single task.
         first_seed: First seed of a single task.
-        execute_steps: Control periods between two plans; None: whole chunks.
+        execute_steps: Control periods between two plans; if None, whole chunks.
         workers: Number of parallel worlds; 0 takes one per processor.
-        execution: Blending and delay of plans; None: a receding horizon without delay.
+        execution: Blending and delay of plans; if None, a receding horizon without delay.
         device: Where the policy computes; see `RunSettings`.
         plan_batch: Observations that it answers at once; see `RunSettings`.
         background: Whether the training goes on meanwhile, see `ProcessEvaluation`.

@@ -214,23 +214,28 @@ class TrainingPlan:
         if initialisation:
             initialisation.load(policy)
         if isinstance(policy, ChunkPolicy):
-            if initialisation is None or not initialisation.keep_ranges:
+            if initialisation is None or not initialisation.keep_normalisation:
                 self.data.fit(policy)
-            self.data.check_chunk(policy, self.settings.hold_s)
+            self.data.check_chunk(policy, self.settings.pad_last_action_s)
         return policy
 
     def windows(self, policy: LearnedPolicy) -> Windows | MixedWindows:
         """Returns the training windows."""
         settings = self.settings
         return self.data.windows_for(
-            policy, self.data.training, segments=settings.reads_segments, hold_s=settings.hold_s
+            policy,
+            self.data.training,
+            segments=settings.reads_segments,
+            pad_last_action_s=settings.pad_last_action_s,
         )
 
     def held_out_windows(self, policy: LearnedPolicy) -> Windows | MixedWindows | None:
         """Returns the windows of held-out episodes; None if a store has too few episodes."""
         if not all(self.data.held_out):
             return None
-        return self.data.windows_for(policy, self.data.held_out, hold_s=self.settings.hold_s)
+        return self.data.windows_for(
+            policy, self.data.held_out, pad_last_action_s=self.settings.pad_last_action_s
+        )
 
     def record(self, windows: int) -> RunRecord:
         """Collects the facts of the run, given the number of training windows."""
@@ -244,9 +249,9 @@ class TrainingPlan:
             "store": data.sources,
             "training": data.names_of(data.training),
             "held_out": data.names_of(data.held_out),
-            "early": [settings.early_s, settings.early_factor],
+            "early": [settings.oversample_first_s, settings.oversample_factor],
             "equal_tasks": settings.equal_tasks,
-            "hold_s": settings.hold_s,
+            "pad_last_action_s": settings.pad_last_action_s,
             "augmentation": settings.transforms,
             "initialisation": initialisation,
         }

@@ -45,11 +45,11 @@ class Initialisation(InitialParts):
     """A checkpoint and the parts of it that initialise a new run.
 
     Attributes:
-        keep_ranges: Whether to keep the checkpoint's ranges of joints and actions. With the ranges
-            of new data, the same output of the network means another angle.
+        keep_normalisation: Whether to keep the checkpoint's ranges of joints and actions. With the
+            ranges of new data, the same output of the network means another angle.
     """
 
-    keep_ranges: bool = False
+    keep_normalisation: bool = False
 
     def statistics(self, contract: Contract, measured: Statistics) -> Statistics:
         """Returns the statistics of the new policy, given contract and statistics of the new data.
@@ -57,14 +57,15 @@ class Initialisation(InitialParts):
         Raises:
             ValueError: The ranges are to be kept, but joints or actions differ.
         """
-        if not self.keep_ranges:
+        if not self.keep_normalisation:
             return measured
         known, statistics = self._description()
         if other := [
             name for name in ("joints", "action") if getattr(known, name) != getattr(contract, name)
         ]:
             raise ValueError(
-                f"keep_ranges=true, but {' and '.join(other)} of {self.checkpoint} differ from "
+                f"keep_normalisation=true, but {' and '.join(other)} of {self.checkpoint} differ "
+                f"from "
                 f"those of the data. {' '.join(known.incompatibilities(contract))}"
             )
         return Statistics(statistics, instructions=measured.instructions)
@@ -120,7 +121,7 @@ class Initialisation(InitialParts):
     def describe(self) -> dict[str, Any]:
         """Returns the settings that decide the initial weights, as plain data."""
         digest = checkpoint_digest(self.checkpoint)
-        return self.described(digest) | {"keep_ranges": self.keep_ranges}
+        return self.described(digest) | {"keep_normalisation": self.keep_normalisation}
 
     def _description(self) -> tuple[Contract, Statistics]:
         where = find_checkpoint(self.checkpoint)
@@ -148,28 +149,30 @@ class TrainingSettings:
     """The settings of data, initial weights and evaluation.
 
     Attributes:
-        early_s: See `WindowBatches`.
-        early_factor: See `WindowBatches`.
+        oversample_first_s: See `WindowBatches`.
+        oversample_factor: See `WindowBatches`.
         equal_tasks: See `WindowBatches`.
-        hold_s: Seconds after the end of an episode for which its last action is a target.
+        pad_last_action_s: Seconds after the end of an episode for which its last action is a
+            target.
         held_out: Number of held-out episodes of each store, for probe and validation; at most a
             fifth of the store; see `split_names`.
-        augmentation: Configuration of an `Augmentation` of training batches; None: no augmentation.
+        augmentation: Configuration of an `Augmentation` of training batches; if None, no
+            augmentation.
         validation_windows: Number of held-out windows of the validation loss; 0: no validation.
-        initialisation: Checkpoint of the initial weights; None: random weights.
-        evaluate: Evaluation in simulation during training; None: no evaluation.
-        execution: Execution for evaluations of the checkpoint, stored in it; None: unknown.
+        initialisation: Checkpoint of the initial weights; if None, random weights.
+        evaluate: Evaluation in simulation during training; if None, no evaluation.
+        execution: Execution for evaluations of the checkpoint, stored in it; if None, unknown.
         recipe: Choices and options of the command, plain data, stored in the checkpoint.
-        log: Factory of a logger besides the `history.jsonl` of the run; None: no further logger.
+        log: Factory of a logger besides the `history.jsonl` of the run; if None, no further logger.
 
     Raises:
         ValueError: A number is out of range.
     """
 
-    early_s: float = 0.0
-    early_factor: float = 1.0
+    oversample_first_s: float = 0.0
+    oversample_factor: float = 1.0
     equal_tasks: bool = False
-    hold_s: float = 0.0
+    pad_last_action_s: float = 0.0
     held_out: int = 16
     augmentation: Mapping[str, Any] | None = None
     validation_windows: int = 256
@@ -181,8 +184,10 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         WHOLE.check(held_out=self.held_out, validation_windows=self.validation_windows)
-        NOT_NEGATIVE.check(early_s=self.early_s, hold_s=self.hold_s)
-        POSITIVE.check(early_factor=self.early_factor)
+        NOT_NEGATIVE.check(
+            oversample_first_s=self.oversample_first_s, pad_last_action_s=self.pad_last_action_s
+        )
+        POSITIVE.check(oversample_factor=self.oversample_factor)
         if not isinstance(self.equal_tasks, bool):
             raise ValueError(f"dataset.equal_tasks is {self.equal_tasks!r}; allowed: true, false.")
 

@@ -166,6 +166,6 @@ def _parts(sampled: Any) -> tuple[Any, ...]:
     return sampled if isinstance(sampled, tuple) else (sampled,)
 
 
-def _joined(hinges: Vector, grippers: Vector) -> Vector:
-    result = np.insert(hinges, [6, 12], grippers)
+def _joined(revolute: Vector, grippers: Vector) -> Vector:
+    result = np.insert(revolute, [6, 12], grippers)
     return np.asarray(result, dtype=np.float64)

@@ -12,7 +12,7 @@ class TaskSettings:
     """The settings of a task, as in `configs/task`; see `TaskEnvironment`.
 
     Attributes:
-        cameras: Cameras of the observations; None: all cameras of the world.
+        cameras: Cameras of the observations; if None, all cameras of the world.
         image_size: Rows and columns of the images: one number for both, or two.
         time_limit_s: Longest episode, seconds.
         options: Changes of the world, such as `table_height`.

@@ -80,7 +80,7 @@ def write_large(path: Path) -> None:
 
 
 def write_so100(path: Path) -> None:
-    """Writes a LeRobotDataset of an arm with a hinge and a gripper."""
+    """Writes a LeRobotDataset of an arm with a revolute joint and a gripper."""
     names = ("shoulder", "gripper")
     action = tuple(ActionDimension(name, "arm", "joint") for name in names)
     contract = Contract("so100", "base", 50.0, (), names, (), action)
@@ -117,7 +117,7 @@ def write_rgbd(store: EpisodeStore, path: Path) -> None:
 
 
 def write_recordings(root: Path) -> None:
-    """Writes a bag of an arm with two hinges and base `base_link`, RLDS of ALOHA, and DROID."""
+    """Writes a bag of an arm with two joints and base `base_link`, RLDS of ALOHA, and DROID."""
     (root / "bags").mkdir()
     entries = mcap_recordings.ros2_entries(0.2)
     for *_, fields in entries:

@@ -50,20 +50,21 @@ def test_a_recording_a_cloud_and_a_check(
         *files,
         *check,
     )
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (tmp_path / "a.rrd").stat().st_size > 100_000
     assert (
-        f"Open it on a machine with a display: rerun --bind 127.0.0.1 {tmp_path / 'a.rrd'}" in said
+        f"Open it on a machine with a display: rerun --bind 127.0.0.1 {tmp_path / 'a.rrd'}"
+        in output
     )
-    assert f"{len(open3d().io.read_point_cloud(str(tmp_path / 'a.ply')).points)} points" in said
+    assert f"{len(open3d().io.read_point_cloud(str(tmp_path / 'a.ply')).points)} points" in output
     proposal = json.loads((tmp_path / "a.json").read_text())
     assert proposal["reference"] == "wrist_left"
     (corrected,) = proposal["cameras"]
     assert corrected["camera"] == "overhead"
     assert corrected["translation_mm"] < 2.0
     assert len(corrected["T_base_camera"]) == 4
-    assert "overhead - wrist_left: " in said
-    assert "T_base_camera should be" in said
+    assert "overhead - wrist_left: " in output
+    assert "T_base_camera should be" in output
 
 
 def test_names_from_data_are_shown_in_one_line(
@@ -77,10 +78,10 @@ def test_names_from_data_are_shown_in_one_line(
     shutil.copytree(store.path, copied)
     (copied / store.names()[0]).rename(copied / forged)
     run(monkeypatch, f"store={copied}", f"save={tmp_path / 'a.rrd'}", "cloud_hz=0.1", "cameras=[]")
-    said = capsys.readouterr().out
-    assert "episode banana\\x1b[31m\\r3 episodes imported.0000000007." in said
-    assert all(character.isprintable() for line in said.splitlines() for character in line)
-    assert not any(line.startswith("3 episodes") for line in said.splitlines())
+    output = capsys.readouterr().out
+    assert "episode banana\\x1b[31m\\r3 episodes imported.0000000007." in output
+    assert all(character.isprintable() for line in output.splitlines() for character in line)
+    assert not any(line.startswith("3 episodes") for line in output.splitlines())
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ def test_the_policy_is_trained_and_evaluated_once_it_is_trusted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The episodes of the small store are shorter than a chunk.
-    shorter = (*SMALLER["stringline-train"][:4], "dataset.hold_s=1")
+    shorter = (*SMALLER["stringline-train"][:4], "dataset.pad_last_action_s=1")
     small = {**SMALLER, "stringline-train": shorter}
     reader = Reader(folder, monkeypatch, small)
     files = [block for block in blocks(PAGE) if block.title]

@@ -92,7 +92,7 @@ def test_a_classifier_is_trained_continued_and_measured(store: Path, tmp_path: P
     again = network.measure(Examples(ImageStore(store), results["each"]["index"], network.contract))
     assert list(again.each["correct"]) == results["each"]["correct"]
     weights = (output / "checkpoint" / "weights.safetensors").read_bytes()
-    study = perceive(*options, "study=shuffled_patches", "study.draws=1")
+    study = perceive(*options, "study=shuffled_patches", "study.permutations=1")
     assert "permutation 0" in study.stdout, study.stderr
     further = perceive(*options, "study=offset")
     assert "permutation 0" in further.stdout, "the rows of earlier studies stay"

@@ -31,9 +31,9 @@ def make(target: str, *variables: str, found: str = "false") -> subprocess.Compl
 def test_a_user_reads_one_command(target: str) -> None:
     ended = make(target, "APT=echo", "USER_ID=1000")
     assert ended.returncode == 2
-    said = ended.stderr.splitlines()[0]
-    assert f"sudo apt-get install -y --no-install-recommends {PACKAGES[target]} " in said
-    assert f"make SYSTEM=no {target}" in said
+    output = ended.stderr.splitlines()[0]
+    assert f"sudo apt-get install -y --no-install-recommends {PACKAGES[target]} " in output
+    assert f"make SYSTEM=no {target}" in output
     assert ended.stdout == ""
 
 

@@ -24,7 +24,7 @@ SMALL = (
     "policy.observation_encoder.depth=2",
     "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]",
     "policy.chunk=8",
-    "policy.draws=2",
+    "policy.noise_samples=2",
     "policy.sampling_steps=3",
     "policy.posture=null",  # Generated numbers are then normalised actions; see test_posture.py.
 )

@@ -95,7 +95,7 @@ def test_unknown_arguments_are_named(
         ValueError,
         match=(
             r"'chunck'. Its arguments: observation_encoder, chunk, .*, dim, depth, "
-            r".*sampling_steps, draws"
+            r".*sampling_steps, noise_samples"
         ),
     ):
         build_policy(model | {"chunck": 8}, contract, statistics)
@@ -150,7 +150,7 @@ def test_settings_in_python_equal_those_of_the_configuration(
         chunk=8,
         dim=32,
         depth=1,
-        draws=2,
+        noise_samples=2,
         sampling_steps=3,
     )
     by_hand = DiffusionPolicy(settings, contract, statistics)

@@ -1,6 +1,7 @@
 """Distances and speeds of arms by kinematics of the tests' own, which use no code of the filter.
 
-The geometry is data: hinges, capsules and cameras of the embodiment, and the cell as plain values.
+The geometry is data: revolute joints, capsules and cameras of the embodiment, and the cell as plain
+values.
 """
 
 from collections.abc import Mapping
@@ -53,12 +54,12 @@ def turned(axes: Vector, angles: Vector) -> Vector:
 
 def link_poses(body: Embodiment, chain: Chain, path: Vector) -> Vector:
     """Returns the poses (T, links + 1, 4, 4) of the root and all links on a path (T, J)."""
-    hinges = [
+    revolute = [
         index
         for index, joint in enumerate(body.joints)
-        if joint.arm == chain.arm and joint.kind == "hinge"
+        if joint.arm == chain.arm and joint.kind == "revolute"
     ]
-    turns = turned(np.array([link.axis for link in chain.links]), path[:, hinges])
+    turns = turned(np.array([link.axis for link in chain.links]), path[:, revolute])
     poses = [np.broadcast_to(chain.T_base_root, (len(path), 4, 4))]
     for index, link in enumerate(chain.links):
         pose = poses[-1] @ link.T_parent_link

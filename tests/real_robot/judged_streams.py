@@ -157,9 +157,9 @@ class FilterSink:
         self.counts += self.filter.counts
         self.filter.start(self._state(), self._session)
         begins = self.filter.position.copy()
-        hinges = np.array([joint.kind == "hinge" for joint in self._body.joints])
+        revolute = np.array([joint.kind == "revolute" for joint in self._body.joints])
         # Grippers keep their goals, and so what they hold.
-        assert np.array_equal(begins[hinges], self._measured[hinges])
+        assert np.array_equal(begins[revolute], self._measured[revolute])
         self.paths.append([begins])
 
     def send(self, chunk: ActionChunk, *, old: bool) -> None:

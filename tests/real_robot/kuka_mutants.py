@@ -54,7 +54,7 @@ def _note_anew(clock: ArrivalClock, utime: int, now_s: float) -> None:
 
 
 _note = ArrivalClock.note
-_is_strayed = LcmArm.__dict__["_strayed"].fget
+_is_strayed = LcmArm.__dict__["_lost_track"].fget
 
 FRI_GUARDS: dict[str, Guard] = {
     "period of the controller": (FriArm, "keeps_period", True),
@@ -67,7 +67,11 @@ FRI_GUARDS: dict[str, Guard] = {
 LCM_GUARDS: dict[str, Guard] = {
     "period of the controller": (DrakeProgram, "_keeps_period", True),
     "zeros without a meaning": (ArmReport, "tells_command", True),
-    "where commands of a strayed arm go on": (LcmArm, "_strayed", property(_begins_anew)),
+    "where commands of an arm with a tracking error go on": (
+        LcmArm,
+        "_lost_track",
+        property(_begins_anew),
+    ),
     "time that commands take": (DrakeProgram, "_too_soon", False),
     "commands that come too late": (DrakeProgram, "_too_late", False),
     "messages that waited": (ArrivalClock, "note", _note_anew),

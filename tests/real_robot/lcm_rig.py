@@ -84,9 +84,9 @@ class LcmRig(KukaRig):
 
         Where commands are missing, speeds and their changes are those by the clock of the program.
         """
-        hinges = np.arange(7)
+        revolute = np.arange(7)
         lower, upper, velocity = (
-            values[hinges]
+            values[revolute]
             for values in (self.limits.lower, self.limits.upper, self.limits.velocity)
         )
         sent = self.sent(prefix)

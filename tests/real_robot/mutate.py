@@ -191,7 +191,7 @@ def first_period_of(steps: Callable[..., Vector]) -> Callable[..., Vector]:
 
 
 def each_as_fast_as_it_may(self: KeepClear, cycle: Cycle, place: int, braked: Vector) -> Vector:
-    """Returns the rest pose of an arm whose hinges do not wait for each other."""
+    """Returns the rest pose of an arm whose revolute joints do not wait for each other."""
     return np.where(
         self._own[place],
         cycle.limiter.stopping(cycle.speed, cycle.scale)[-1],
@@ -253,7 +253,7 @@ def fri_mutants() -> dict[str, Callable[[], None]]:
         "silence": (fri_arm, "_LOST_AFTER", 1 << 30),
         "seal": (kuka_driver, "checked", lambda command: command),
         "distance to the last command": (kuka_arm, "_FASTEST_RAD_S", np.inf),
-        "distance to the arm": (fri_arm, "STRAYED_RAD", np.inf),
+        "distance to the arm": (fri_arm, "TRACKING_ERROR_RAD", np.inf),
         "where commands begin": (FriArm, "_begin_at", lambda *_: None),
         "answers that were lost": (Answers, "missed", lambda *_: None),
         "commands that cannot be sent": (FriArm, "accepts", True),
@@ -286,7 +286,7 @@ def lcm_mutants() -> dict[str, Callable[[], None]]:
         "greeting": (DrakeProgram, "problem", lambda _: ""),
         "seal": (kuka_driver, "checked", lambda command: command),
         "distance to the last command": (kuka_arm, "_FASTEST_RAD_S", np.inf),
-        "distance to the arm": (lcm_arm, "STRAYED_RAD", np.inf),
+        "distance to the arm": (lcm_arm, "TRACKING_ERROR_RAD", np.inf),
         "following commands": (LcmArm, "_follows", lambda *_: True),
         "where commands begin": (LcmArm, "let_go", lambda _: None),
         "what happens to an arm": (LcmArm, "_notice", lambda *_: None),
@@ -394,15 +394,15 @@ def ask(name: str, root: Path = ROOT) -> tuple[int, str]:
         start_new_session=True,
     )
     try:
-        said, errors = tests.communicate(timeout=TIMEOUT_S)
+        output, errors = tests.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         os.killpg(tests.pid, signal.SIGKILL)  # With all processes that the tests have started.
         tests.communicate()
         return int(pytest.ExitCode.TESTS_FAILED), f"(no end within {TIMEOUT_S} s)"
     try:
-        answer = json.loads(said.strip().rpartition("\n")[2])
+        answer = json.loads(output.strip().rpartition("\n")[2])
     except ValueError:
-        raise SystemExit(f"The tests did not run without {name!r}:\n{said}{errors}") from None
+        raise SystemExit(f"The tests did not run without {name!r}:\n{output}{errors}") from None
     return int(answer["code"]), str(answer["test"])
 
 

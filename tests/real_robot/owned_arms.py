@@ -25,11 +25,11 @@ from tests.real_robot.moving_arms import (
 
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
+from stringline.real_robot.emulated_evaluation.real_time_runner import WireLine, wire_lines
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_log import Incident
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.ipc.child_process import end_as_by_ctrl_c
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import WireLine, wire_lines
 from stringline.real_robot.safety.reasons import Mode
 
 LONGEST_S = 60.0

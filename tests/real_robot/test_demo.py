@@ -57,31 +57,31 @@ def test_an_interrupted_chain_continues(tmp_path: Path, capsys: pytest.CaptureFi
         "demonstrations",
         "training",
         "direct",
-        "wire",
+        "emulated",
         "report",
     ]
     assert summary["demonstrations"] == 2
-    for acted in ("expert", "direct", "wire"):
+    for acted in ("expert", "direct", "emulated"):
         assert set(summary[acted]) == {"successes", "trials", "low", "high"}
         assert summary[acted]["trials"] == 1
     assert summary["versions"]["mujoco"].startswith("3.17")
     assert not set(summary["seeds"]["direct"]) & set(summary["seeds"]["demonstrations"])
-    assert summary["seeds"]["wire"] == summary["seeds"]["direct"][:1]
+    assert summary["seeds"]["emulated"] == summary["seeds"]["direct"][:1]
     assert "policy through the real protocol" in (output / "report.html").read_text()
     assert f"{(output / 'report.html').as_uri()}" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
 
     kept = {
         name: (output / name).read_bytes()
-        for name in ("direct.jsonl", "wire.jsonl", "training/checkpoint/weights.safetensors")
+        for name in ("direct.jsonl", "emulated.jsonl", "training/checkpoint/weights.safetensors")
     }
     # The test above runs the command; another process would cost seconds to start.
     chain(output).run()
     assert capsys.readouterr().out.endswith(f"{(output / 'report.html').as_uri()}\n")
     assert {name: (output / name).read_bytes() for name in kept} == kept
     again = json.loads((output / "summary.json").read_text())
-    assert [again[acted] for acted in ("expert", "direct", "wire")] == [
-        summary[acted] for acted in ("expert", "direct", "wire")
+    assert [again[acted] for acted in ("expert", "direct", "emulated")] == [
+        summary[acted] for acted in ("expert", "direct", "emulated")
     ]
 
     with pytest.raises(
@@ -102,11 +102,14 @@ def test_an_interrupted_chain_continues(tmp_path: Path, capsys: pytest.CaptureFi
             "In lock-step the world waits for the policy, so a delay cannot be measured",
         ),
         ("robot.model=menagery", "There is no robot.model 'menagery'. Did you mean 'menagerie'"),
-        ("workers=0", "workers is 0; allowed: whole numbers 1 and above"),
-        ("wire_trials=2", "wire_trials is 2; allowed: whole numbers 1 to 1"),
-        ("noise_rad=1", "noise_rad is 1; allowed: 0 to 0.2"),
-        ("dataset.early_s=-1", "early_s is -1; allowed: 0 and above"),
-        ("lost_grasps=2", "lost_grasps is 2; allowed: 0 to 1"),
+        ("workers=0", r"workers must be an integer of at least 1 \(got 0\)"),
+        ("emulated_trials=2", r"emulated_trials must be an integer from 1 to 1 \(got 2\)"),
+        ("noise_rad=1", r"noise_rad must be a number from 0 to 0.2 \(got 1\)"),
+        (
+            "dataset.oversample_first_s=-1",
+            r"oversample_first_s must be a number of at least 0 \(got -1\)",
+        ),
+        ("lost_grasps=2", r"lost_grasps must be a number from 0 to 1 \(got 2\)"),
     ],
 )
 def test_settings_that_a_later_phase_would_refuse_are_refused_at_once(

@@ -49,7 +49,7 @@ def follow(
 
 def assert_smooth(targets: Vector, acceleration: float) -> None:
     """Asserts that ALOHA's targets (T, 14) at 50 Hz are slower than pi rad/s, and smooth."""
-    hinges = targets[:, [joint.kind == "hinge" for joint in ALOHA.joints]]
-    speed = np.diff(hinges, axis=0) * 50
+    revolute = targets[:, [joint.kind == "revolute" for joint in ALOHA.joints]]
+    speed = np.diff(revolute, axis=0) * 50
     assert np.abs(speed).max() < np.pi
     assert np.abs(np.diff(speed, axis=0) * 50).max() < acceleration

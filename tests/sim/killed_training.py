@@ -63,7 +63,9 @@ def attempt(store: Path, directory: Path, steps: int, kill: str | None) -> int:
         trainer = Trainer(
             steps=steps, batch_size=4, save_every=3, probe_every=5, precision="no", warmup_steps=2
         )
-        chosen = TrainingSettings(augmentation=AUGMENTATION, early_s=0.2, early_factor=2.0)
+        chosen = TrainingSettings(
+            augmentation=AUGMENTATION, oversample_first_s=0.2, oversample_factor=2.0
+        )
         train_policy(MODEL, EpisodeStore.open(store), trainer, directory, chosen)
         code = 0
     finally:

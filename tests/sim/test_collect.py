@@ -155,7 +155,7 @@ def test_failures_are_counted_and_kept_only_on_demand(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_expert_that_fails_again_and_again_ends_the_collection(tmp_path: Path) -> None:
     """The message has the counts and the last reason; a store without an episode is removed."""
-    said = (
+    output = (
         "The expert of 'hand_over_banana' fails too often: 0 of {0} attempts succeeded. The last "
         "failure, of seed {1}: stage 0 after 0.1 s, the time limit. Correct the expert or the "
         "settings of the task, or store failures as well: keep_failures=true."
@@ -164,7 +164,7 @@ def test_an_expert_that_fails_again_and_again_ends_the_collection(tmp_path: Path
         for episodes, attempts in ((1, 14), (50, 30)):
             with pytest.raises(ValueError, match="fails too often") as caught:
                 collect(HOPELESS, tmp_path / "runs" / "none", episodes, cluster=here)
-            assert str(caught.value) == said.format(attempts, attempts - 1)
+            assert str(caught.value) == output.format(attempts, attempts - 1)
             assert list(tmp_path.iterdir()) == []
 
 
@@ -215,15 +215,17 @@ def test_a_recording_is_an_episode_with_the_undisturbed_targets() -> None:
 
 
 def test_the_disturbance_has_its_deviation_and_correlation_and_omits_grippers() -> None:
-    hinges = np.array([joint.kind == "hinge" for joint in ALOHA.joints])
+    revolute = np.array([joint.kind == "revolute" for joint in ALOHA.joints])
     rng = np.random.default_rng(0)
     share = np.random.default_rng(0).uniform()
     values = np.stack(list(islice(ornstein_uhlenbeck(rng, 0.1, 0.02, ALOHA), 20_000)))
-    assert (values[:, ~hinges] == 0).all()
-    np.testing.assert_allclose(values[:, hinges].std(axis=0), 0.1 * share, rtol=0.1)
-    lagged = (values[1:, hinges] * values[:-1, hinges]).mean() / (values[:, hinges] ** 2).mean()
+    assert (values[:, ~revolute] == 0).all()
+    np.testing.assert_allclose(values[:, revolute].std(axis=0), 0.1 * share, rtol=0.1)
+    lagged = (values[1:, revolute] * values[:-1, revolute]).mean() / (
+        values[:, revolute] ** 2
+    ).mean()
     assert lagged == pytest.approx(np.exp(-0.02 / 0.25), abs=0.01)
-    with pytest.raises(ValueError, match=r"noise_rad is 2.0; allowed: 0 to 0.2"):
+    with pytest.raises(ValueError, match=r"noise_rad must be a number from 0 to 0.2 \(got 2.0\)"):
         next(ornstein_uhlenbeck(rng, 2.0, 0.02, ALOHA))
 
 
@@ -248,13 +250,21 @@ def test_a_store_into_which_another_process_collects_is_refused(tmp_path: Path) 
         (replace(SMALL, task="juggle"), 1, "There is no expert for the task 'juggle'"),
         (replace(SMALL, cameras=("overhead", "ceiling")), 1, "There is no camera 'ceiling'"),
         (replace(SMALL, options={"table_height": 3.0}), 1, "table_height is 3.0"),
-        (replace(SMALL, time_limit_s=-1.0), 1, "time_limit_s is -1.0; allowed: above 0"),
-        (replace(SMALL, control_hz=0.0), 1, "control_hz is 0.0; allowed: above 0"),
+        (
+            replace(SMALL, time_limit_s=-1.0),
+            1,
+            r"time_limit_s must be a number above 0 \(got -1.0\)",
+        ),
+        (replace(SMALL, control_hz=0.0), 1, r"control_hz must be a number above 0 \(got 0.0\)"),
         (replace(SMALL, control_hz=60.0), 1, "control_hz is 60.0; it must divide 500"),
-        (replace(SMALL, frame_hz=0.0), 1, "frame_hz is 0.0; allowed: above 0"),
-        (replace(SMALL, image_size=0), 1, "image_size is 0; allowed: whole numbers 1 and above"),
-        (replace(SMALL, noise_rad=-1.0), 1, "noise_rad is -1.0; allowed: 0 to 0.2"),
-        (SMALL, 0, "episodes is 0; allowed: whole numbers 1 and above"),
+        (replace(SMALL, frame_hz=0.0), 1, r"frame_hz must be a number above 0 \(got 0.0\)"),
+        (replace(SMALL, image_size=0), 1, r"image_size must be an integer of at least 1 \(got 0\)"),
+        (
+            replace(SMALL, noise_rad=-1.0),
+            1,
+            r"noise_rad must be a number from 0 to 0.2 \(got -1.0\)",
+        ),
+        (SMALL, 0, r"episodes must be an integer of at least 1 \(got 0\)"),
     ],
 )
 def test_errors_appear_before_the_first_write(

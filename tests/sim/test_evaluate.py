@@ -54,7 +54,7 @@ SMALL = [
     "policy.observation_encoder.dim=32",
     "policy.observation_encoder.depth=1",
     "policy.chunk=8",
-    "policy.draws=1",
+    "policy.noise_samples=1",
 ]
 QUICK = ["seeds=2", "task.time_limit_s=0.4", "execute_steps=8", "workers=1"]
 
@@ -166,12 +166,12 @@ def test_a_command_takes_task_rates_and_execution_from_the_checkpoint(
     finally:
         server.stop()
     other = recorded(trained, tmp_path / "other", tasks={"stacks:Stack": ""})
-    said = command(f"checkpoint={other}", folder=tmp_path)
-    assert (said.returncode, said.stderr.count("\n")) == (USER_ERROR, 1)
-    assert "needs stacks:Stack of the package 'stacks', which is not trusted" in said.stderr
-    said = command(f"checkpoint={other}", "trust=stacks", folder=tmp_path)
-    assert (said.returncode, said.stderr.count("\n")) == (USER_ERROR, 1)
-    assert "There is no module 'stacks' on Python's path." in said.stderr
+    shown_text = command(f"checkpoint={other}", folder=tmp_path)
+    assert (shown_text.returncode, shown_text.stderr.count("\n")) == (USER_ERROR, 1)
+    assert "needs stacks:Stack of the package 'stacks', which is not trusted" in shown_text.stderr
+    shown_text = command(f"checkpoint={other}", "trust=stacks", folder=tmp_path)
+    assert (shown_text.returncode, shown_text.stderr.count("\n")) == (USER_ERROR, 1)
+    assert "There is no module 'stacks' on Python's path." in shown_text.stderr
     assert not (tmp_path / "runs").exists()
 
 
@@ -313,8 +313,8 @@ def test_an_evaluation_warns_of_another_rule_than_that_of_the_training(
     trained = recorded(checkpoint, tmp_path / "trained", worlds=worlds)
     second = TASK | {"options": {"strict": True}}
     evaluate_checkpoint(settings(trained, second, tmp_path / "out"))
-    said = [text for text in caplog.messages if "recorded" in text]
-    assert said == [
+    shown_text = [text for text in caplog.messages if "recorded" in text]
+    assert shown_text == [
         f"The training of {trained} recorded task.options.strict=false; this command has "
         f"task.options.strict=true."
     ]
@@ -528,8 +528,8 @@ def test_errors_of_a_suite_appear_at_once(
             ["execution=[receding_horizon,stop_and_go]"],
             "execution=[receding_horizon,stop_and_go] is a list; allowed: one choice of execution",
         ),
-        (["seeds=0"], "seeds is 0; allowed: whole numbers 1 and above"),
-        (["first_seed=0.5"], "first_seed is 0.5; allowed: whole numbers 0 and above"),
+        (["seeds=0"], "seeds must be an integer of at least 1 (got 0)"),
+        (["first_seed=0.5"], "first_seed must be an integer of at least 0 (got 0.5)"),
         (
             ["task.cameras=[table]"],
             "task.cameras=[table] has no effect here: a checkpoint is evaluated with the cameras",
@@ -613,7 +613,10 @@ def test_a_comparison_stops_when_it_is_decided(
     for arguments, answer in (
         (["a", "other", "stop_when=decided"], "but a is a finished evaluation"),
         (["other", "other", "stop_when=decide"], "Did you mean 'decided'?"),
-        (["other", "other", "stop_when=decided", "round_seeds=0"], "round_seeds is 0; allowed"),
+        (
+            ["other", "other", "stop_when=decided", "round_seeds=0"],
+            "round_seeds must be an integer of at least 1",
+        ),
     ):
         code, _, errors = attempt(compare.main, *arguments)
         assert (code, answer in errors) == (USER_ERROR, True), errors

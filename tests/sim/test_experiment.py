@@ -165,11 +165,11 @@ def test_changes_of_an_experiment(attempt: Attempt) -> None:
         ([RECIPES, "suite=quik"], "There is no suite 'quik'. Did you mean 'quick'"),
         ([RECIPES, "suite=quick"], "The recipe 'cayley' has no data: dataset.path=STORE"),
         ([RECIPES, "task=fmb_1", "dataset.path=none"], "none"),
-        ([RECIPES, "task=fmb_1", "trainings=0"], "trainings is 0; allowed: whole numbers 1"),
-        ([RECIPES, "task=fmb_1", "parallel=0"], "parallel is 0; allowed: whole numbers 1"),
+        ([RECIPES, "task=fmb_1", "trainings=0"], "trainings must be an integer of at least 1"),
+        ([RECIPES, "task=fmb_1", "parallel=0"], "parallel must be an integer of at least 1"),
         ([RECIPES, "task=fmb_1", "evaluate=[sedes=3]"], "evaluate: There is no option 'sedes'"),
         ([RECIPES, "task=fmb_1", "clustr=ray"], "There is no option 'clustr'"),
-        ([RECIPES, "task=fmb_1", "minutes=0"], "minutes is 0; allowed: above 0"),
+        ([RECIPES, "task=fmb_1", "minutes=0"], "minutes must be a number above 0 (got 0)"),
         (
             [RECIPES, "task=fmb_1", "minutes=60", "train=[trainer.steps=300]"],
             "minutes sets trainer.steps, so omit trainer.steps=300 or minutes.",
@@ -321,9 +321,9 @@ def test_a_stopped_experiment_continues(tmp_path: Path) -> None:
     while not (tmp_path / "out/recipes/cayley/0" / FINISHED).exists() and first.poll() is None:
         time.sleep(0.1)
     first.send_signal(signal.SIGINT)
-    said = first.communicate(timeout=120)[1]
-    assert first.returncode == INTERRUPTED, said
-    assert "Run the same command to continue." in said
+    shown_text = first.communicate(timeout=120)[1]
+    assert first.returncode == INTERRUPTED, shown_text
+    assert "Run the same command to continue." in shown_text
     again = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -44,9 +44,9 @@ def stringline(
             main()
         except SystemExit as end:
             code = end.code or 0
-        said = capsys.readouterr().err
-        assert code == 0, said
-        return said
+        output = capsys.readouterr().err
+        assert code == 0, output
+        return output
 
     yield call
     worlds.close()
@@ -114,7 +114,7 @@ def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
             *SMALL,
             f"output={tmp_path / name}_run",
         )
-        said = stringline(
+        output = stringline(
             evaluate.main,
             f"checkpoint={tmp_path / name}_run/checkpoint",
             "task=hand_over_banana",
@@ -124,7 +124,7 @@ def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
             "videos=false",
             "task.time_limit_s=2",
         )
-        assert "/1 = " in said, said
+        assert "/1 = " in output, output
         assert (tmp_path / f"{name}_evaluation/report.html").is_file()
 
 
@@ -139,11 +139,11 @@ def test_images_of_84x84_are_trained_on_at_a_multiple_of_the_patch(
     training = (train.main, "coordinates=grid", *SMALL, f"output={tmp_path / 'run'}")
     with pytest.raises(AssertionError) as caught:
         stringline(*training, f"dataset.path={tmp_path / 'raw'}")
-    said = str(caught.value)
-    assert "Camera 'overhead' has 84x84 pixels; allowed: multiples of 16" in said
-    (advised,) = re.findall(r"image_size=\[80,80\] image_fit=crop", said)
+    output = str(caught.value)
+    assert "Camera 'overhead' has 84x84 pixels; allowed: multiples of 16" in output
+    (advised,) = re.findall(r"image_size=\[80,80\] image_fit=crop", output)
     stringline(data.main, *source, *advised.split(), f"store={tmp_path / 'crop'}")
-    copied = re.findall(r"stringline-data (cache) .* (height=80) (width=80)", said)[0]
+    copied = re.findall(r"stringline-data (cache) .* (height=80) (width=80)", output)[0]
     stringline(data.main, *copied, f"store={tmp_path / 'raw'}", f"output={tmp_path / 'copy'}")
     for name in ("crop", "copy"):
         stringline(*training, f"dataset.path={tmp_path / name}", f"output={tmp_path / name}_run")
@@ -162,7 +162,7 @@ def test_a_policy_of_480x640_images_runs_in_gym_aloha(
     stringline(data.main, "import", "format=act_hdf5", source, f"store={store}", *robot)
     run = tmp_path / "run"
     stringline(train.main, f"dataset.path={store}", "coordinates=grid", *SMALL, f"output={run}")
-    said = stringline(
+    output = stringline(
         evaluate.main,
         f"checkpoint={run}/checkpoint",
         "task=gym_aloha_transfer_cube",
@@ -171,7 +171,7 @@ def test_a_policy_of_480x640_images_runs_in_gym_aloha(
         "workers=1",
         "task.time_limit_s=0.5",
     )
-    assert "/1 = " in said, said
+    assert "/1 = " in output, output
     (video,) = (tmp_path / "evaluation" / "videos").glob("*.mp4")
     with av.open(video) as container:
         (frame, *_) = container.decode(video=0)

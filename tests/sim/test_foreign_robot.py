@@ -70,9 +70,9 @@ def stringline(
             main()
         except SystemExit as end:
             ended = end.code or 0
-        said = capsys.readouterr()
-        assert ended == code, said.err
-        return said.out + said.err
+        output = capsys.readouterr()
+        assert ended == code, output.err
+        return output.out + output.err
 
     return call
 
@@ -100,8 +100,8 @@ def test_a_set_of_a_ur5e_is_trained_on_with_gripper_places(
         "layout.angle_unit=rad",
         "layout.grippers={qpos_6: opening, action_6: opening}",
     )
-    said = stringline(data.main, *arguments, code=2)
-    assert "The data set numbers its joints; if they have the order of the robot" in said
+    output = stringline(data.main, *arguments, code=2)
+    assert "The data set numbers its joints; if they have the order of the robot" in output
     stringline(data.main, *arguments, f"layout.joints=[{','.join(JOINTS)}]")
     (tmp_path / "ur5e.urdf").unlink()  # The store has the kinematics.
     first, _ = EpisodeStore.open(tmp_path / "store").episodes()

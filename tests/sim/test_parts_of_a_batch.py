@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.training.interfaces import Batch, Weigh
+from stringline.encoders.training.interfaces import Batch, LossWeight
 from stringline.encoders.training.optimisation import LossModule, accumulate, examples, split
 from stringline.policies.checkpoints.load import build_policy
 from stringline.sim.training.training_data import tensors
@@ -120,11 +120,17 @@ def batch(store: EpisodeStore) -> Batch:
     return tensors(windows, np.array(chosen))
 
 
-def learned(policy: nn.Module, parts: list[Batch], weigh: Weigh | None) -> tuple[float, Tensor]:
+def learned(
+    policy: nn.Module, parts: list[Batch], loss_weight: LossWeight | None
+) -> tuple[float, Tensor]:
     """Returns the loss of a batch in parts, and its gradients."""
     policy.zero_grad()
     loss = accumulate(
-        Accelerator(cpu=True), LossModule(ByExample(policy)), parts, bf16=False, weigh=weigh
+        Accelerator(cpu=True),
+        LossModule(ByExample(policy)),
+        parts,
+        bf16=False,
+        loss_weight=loss_weight,
     )
     gradients = [
         torch.zeros_like(each) if each.grad is None else each.grad for each in policy.parameters()
@@ -150,8 +156,8 @@ def test_unequal_parts_equal_the_whole(store: EpisodeStore, batch: Batch, kind: 
     with torch.no_grad():  # The last layers start at zero, and would let no gradient through.
         for parameter in policy.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    loss, gradients = learned(policy.train(), [batch], policy.counted_actions)
-    divided, sums = learned(policy, parts, policy.counted_actions)
+    loss, gradients = learned(policy.train(), [batch], policy.loss_weight)
+    divided, sums = learned(policy, parts, policy.loss_weight)
     assert divided == pytest.approx(loss, rel=1e-5)
     distance = (sums - gradients).norm() / gradients.norm()
     assert distance < 1e-5

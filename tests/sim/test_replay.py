@@ -32,13 +32,13 @@ def test_the_disturbance_of_a_demonstration_is_named(
         collect(recipe, tmp_path / "store", 1, cluster=here)
     monkeypatch.setattr(sys, "argv", ["stringline-replay", f"store={tmp_path / 'store'}"])
     replay.main()
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     reason = (
         "The recorded actions are undisturbed, but disturbed ones were executed (noise_rad=0.02), "
         "so the states differ.\n"
     )
-    assert said.endswith(reason) == (noise_rad > 0)
-    assert "replayed 10 steps" in said
+    assert output.endswith(reason) == (noise_rad > 0)
+    assert "replayed 10 steps" in output
 
 
 def stored(folder: Path, task: str) -> StoredEpisode:

@@ -71,13 +71,13 @@ def browser(command: subprocess.Popen[str]) -> Iterator[webdriver.Chrome]:
     with webdriver.Chrome(
         options=options, service=webdriver.ChromeService(programs["chromedriver"])
     ) as driver:
-        said = command.stdout.readline()
+        output = command.stdout.readline()
         address = re.fullmatch(
             r"Open (http://127\.0\.0\.1:\d+) in a browser\. "
             r"Ctrl-C ends the session; the store is .*\n",
-            said,
+            output,
         )
-        assert address, said
+        assert address, output
         driver.get(address[1])
         yield driver
 
@@ -159,11 +159,11 @@ def test_a_visitor_moves_a_gripper_records_and_keeps(
     press(browser, "Record")
     wait_for(browser, r"recording, \d")
     command.send_signal(signal.SIGINT)
-    said, _ = command.communicate(timeout=PATIENCE_S)
+    output, _ = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 130
     store = EpisodeStore.open(tmp_path / "store")
     (name,) = store.names()
-    lines = said.splitlines()
+    lines = output.splitlines()
     assert lines[:2] == [f"Kept 1 episode in {store.path}. The open take is lost.", f"  {name}"]
     assert lines[2].endswith(f"Next: stringline-view store={store.path} episode={name}")
     assert lines[3:] == ["", "Stopped."]
@@ -194,7 +194,7 @@ def check(episode: StoredEpisode, height: float) -> None:
             ["gamepad.device={tmp}/js0"],
             r"There is no gamepad at {tmp}/js0 \(No such file or directory\). Found: none.",
         ),
-        (["seed=-1"], r"seed is -1; allowed: whole numbers 0 and above"),
+        (["seed=-1"], r"seed must be an integer of at least 0 \(got -1\)"),
         (["speeds.linear=0"], r"The speeds are linear=0, .*allowed: above 0"),
         (["gamepad.layout.takes=3"], r"There is no option 'gamepad.layout.takes'.*take"),
         (["port={port}"], r"Port {port} of 127.0.0.1 is not available, .*choose another one"),
@@ -222,6 +222,6 @@ def test_errors_are_one_line(
         monkeypatch.setattr(sys, "argv", ["stringline-teleop", *filled])
         with pytest.raises(SystemExit, match="2"):
             teleoperate.main()
-    assert re.search(answer.format(**names), said := capsys.readouterr().err), said
-    assert len(said.splitlines()) == 1
+    assert re.search(answer.format(**names), output := capsys.readouterr().err), output
+    assert len(output.splitlines()) == 1
     assert not (tmp_path / "store").exists()

@@ -21,7 +21,7 @@ from stringline.sim.training.training_settings import TrainingSettings
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
-    """Twenty episodes in which the brightness of an object is the target of the hinge."""
+    """Twenty episodes in which the brightness of an object is the target of the revolute joint."""
     store = EpisodeStore.create(tmp_path_factory.mktemp("bars") / "store")
     fill(store, range(20))
     return store

@@ -59,14 +59,14 @@ def test_an_ended_job_keeps_its_state_and_prints_how_to_continue(
         while not (output / "best").exists() and process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=60)[1]
-    assert process.returncode == 143, said
+        printed = process.communicate(timeout=60)[1]
+    assert process.returncode == 143, printed
     rows = [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()]
     done = 1 + max(row["step"] for row in rows)
     assert (
         f"Stopped by SIGTERM after step {done}; the state is saved in {output}. Run the same "
         f"command to continue."
-    ) in said
+    ) in printed
     assert [path.name for path in (output / "state").iterdir()] == [f"step_{done:08d}"]
     record = yaml.safe_load((output / "latest" / "checkpoint.yaml").read_text())["training"]
     assert record["steps"] == done
@@ -76,8 +76,8 @@ def test_an_ended_job_keeps_its_state_and_prints_how_to_continue(
     assert record["execution"] == {"name": "receding_horizon", "delay_s": 0.0, "execute_steps": 24}
     assert not (output / "checkpoint").exists()
     assert len(list((output / "tensorboard").iterdir())) == 1
-    assert "samples/s" in said
-    assert "waiting for data" in said
+    assert "samples/s" in printed
+    assert "waiting for data" in printed
 
 
 @pytest.mark.stress
@@ -98,7 +98,7 @@ def test_two_processes_train_a_policy_together(store: EpisodeStore, tmp_path: Pa
         "trainer.steps=6",
         "trainer.accumulate=2",
     ]
-    said = subprocess.run(
+    printed = subprocess.run(
         [*launch, *COMMAND, *arguments],
         env=ENVIRONMENT,
         check=True,
@@ -108,7 +108,7 @@ def test_two_processes_train_a_policy_together(store: EpisodeStore, tmp_path: Pa
     ).stderr
     run = tmp_path / "run"
     following = f"Next: stringline-eval checkpoint={run / 'checkpoint'} output={run / 'evaluation'}"
-    assert said.count(following) == said.count("Next: ") == 1
+    assert printed.count(following) == printed.count("Next: ") == 1
     own = [
         [
             json.loads(line)["loss"]

@@ -270,7 +270,7 @@ class AlohaDriver:
         bus_watchdog_s: Silence after which the servos stop by themselves, seconds; 0: never.
         answer_timeout_s: Longest wait for the answers of one cycle.
         gripper_force_n: Limit of each gripper's force, the sum of both pads, as the Goal Current of
-            its servo; None: the Goal Current at the time of `connect`, also after a restart.
+            its servo; if None, the Goal Current at the time of `connect`, also after a restart.
         read_only: Whether torque stays as it is and commands are discarded. The ports then refuse
             all packets but reads.
     """

@@ -7,7 +7,8 @@ trusted because it was set before. The order is:
 
 1. `prepare` sets the list, the profiles and the values that the servo had when it was connected,
    and measures by the registers themselves instead of by the list.
-2. `set_goals` makes the measured position the goal of each joint without torque, and of hinges to
+2. `set_goals` makes the measured position the goal of each joint without torque, and of revolute
+joints to
    which another program gave theirs. The others keep their goals: grippers with torque hold on.
 3. `differences` compares everything with what the servos now answer.
 4. `turn_on` turns the torque on *through the list*. A servo that has lost it since then keeps its
@@ -68,7 +69,8 @@ class ReportedGoal:
     until an answer tells a goal as soon as it has changed, answers may be late.
 
     Attributes:
-        kept: Goal that the servo still has, because the last one was lost; None: no loss is known.
+        kept: Goal that the servo still has, because the last one was lost; if None, no loss is
+            known.
     """
 
     def __init__(self) -> None:

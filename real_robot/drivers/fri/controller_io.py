@@ -90,7 +90,7 @@ class IoGripper:
         output: Output for the target opening.
         kind: Kind of outputs and input, as in the controller's project; `BOOLEAN` and `DIGITAL` are
             bits.
-        feedback: Input with the opening; None: the commanded opening counts as measured.
+        feedback: Input with the opening; if None, the commanded opening counts as measured.
         close_output: The closing one of a pair of bits; it is the opposite of `output`.
         closed: Value of `output` and `feedback` when closed.
         opened: Value when open.

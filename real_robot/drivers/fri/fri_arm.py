@@ -27,7 +27,11 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.real_robot.driver_interface.gripper import Gripper, NoGripper
-from stringline.real_robot.driver_interface.interlocks import FIRST_STOP, STRAYED_RAD, Interlock
+from stringline.real_robot.driver_interface.interlocks import (
+    FIRST_STOP,
+    TRACKING_ERROR_RAD,
+    Interlock,
+)
 from stringline.real_robot.drivers.fri.controller_io import OutputGripper, RunInput
 from stringline.real_robot.drivers.fri.enums import (
     CommandMode,
@@ -318,8 +322,8 @@ class FriArm(KukaArm):
         if last is not None:
             self._compare(message, last)
         self._place(message, last)
-        if self._strayed:
-            self._notice(Interlock.STRAYED)
+        if self._lost_track:
+            self._notice(Interlock.TRACKING_ERROR)
         if isinstance(self.gripper, OutputGripper):
             self.gripper.hear(message.inputs)
         if self._run_input is not None:
@@ -352,9 +356,9 @@ class FriArm(KukaArm):
             self._notice(Interlock.MISSED)
 
     @property
-    def _strayed(self) -> bool:
+    def _lost_track(self) -> bool:
         return self.message is not None and bool(
-            np.abs(np.array(self.message.measured) - self._last).max() > STRAYED_RAD
+            np.abs(np.array(self.message.measured) - self._last).max() > TRACKING_ERROR_RAD
         )
 
     @property
@@ -430,7 +434,10 @@ class FriArm(KukaArm):
         """The interlock that lasts, whether the arm is moved or only read."""
         if self.message is None:
             return Interlock.IDLE
-        lasting = {Interlock.STRAYED: self._strayed, Interlock.PERIOD: not self.keeps_period}
+        lasting = {
+            Interlock.TRACKING_ERROR: self._lost_track,
+            Interlock.PERIOD: not self.keeps_period,
+        }
         return max(
             interlock_of(self.message, self._modes),
             Interlock.NONE,

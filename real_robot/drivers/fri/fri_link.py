@@ -30,7 +30,7 @@ class FriLink:
 
     Args:
         port: `address:number` of this computer, to which the controller sends.
-        controller: Address of the controller; None: the source of the first datagram.
+        controller: Address of the controller; if None, the source of the first datagram.
 
     Attributes:
         lost: Whether the network interface is gone.

@@ -49,8 +49,8 @@ class KukaDriver(ABC):
         ports: Port by arm, in the order of the embodiment's arms.
         by_arm: Further settings by arm, whose names are checked.
         default_period_s: Period of the protocol.
-        period_s: Seconds between two commands; None: the default.
-        answer_timeout_s: Longest wait for a message; None: one and a half periods.
+        period_s: Seconds between two commands; if None, the default.
+        answer_timeout_s: Longest wait for a message; if None, one and a half periods.
         connect_timeout_s: Longest wait for the first messages.
         arm_timeout_s: Longest wait until all arms accept commands.
         together: Whether all arms share a clock, as emulated ones in lock-step.

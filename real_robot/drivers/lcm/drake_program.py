@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stringline.datasets.embodiments.embodiment import Vector
-from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD, Interlock
+from stringline.real_robot.driver_interface.interlocks import TRACKING_ERROR_RAD, Interlock
 from stringline.real_robot.drivers.kuka.kuka_arm import JOINTS, KukaArm
 from stringline.real_robot.drivers.lcm.drake_messages import (
     IIWA_COMMAND,
@@ -131,17 +131,17 @@ class LcmArm(KukaArm):
         elif not self._follows(report.commanded):
             self.let_go()
             self._notice(Interlock.IGNORED)
-        if self._strayed:
+        if self._lost_track:
             # Its commands continue: the commanded position lags behind them, and must not become
             # their beginning.
-            self._notice(Interlock.STRAYED)
+            self._notice(Interlock.TRACKING_ERROR)
 
     @property
-    def _strayed(self) -> bool:
+    def _lost_track(self) -> bool:
         report = self.report
         if report is None or not report.in_motion:
             return False
-        return bool(np.abs(report.measured - report.commanded).max() > STRAYED_RAD)
+        return bool(np.abs(report.measured - report.commanded).max() > TRACKING_ERROR_RAD)
 
     def _follows(self, commanded: Vector) -> bool:
         sent = np.array(self._sent_lately)
@@ -175,7 +175,7 @@ class LcmArm(KukaArm):
         """The interlock that lasts."""
         if not self.in_motion:
             return Interlock.NO_MOTION
-        return Interlock.STRAYED if self._strayed else Interlock.NONE
+        return Interlock.TRACKING_ERROR if self._lost_track else Interlock.NONE
 
     def offer(self, position: Vector) -> bool:
         """Takes the filter's command of this cycle, (7,) rad; returns whether it was accepted.

@@ -409,7 +409,7 @@ class LcmLink:
         address: `group:port`, as in LCM's URL `udpm://group:port`.
         interface: Address of this computer on the network of the group.
         ttl: 0: datagrams stay on this computer; 1: on its network.
-        channels: Channels to receive; None: all.
+        channels: Channels to receive; if None, all.
 
     Attributes:
         lost: Whether the network interface is gone.

@@ -55,7 +55,7 @@ class WsgGripper:
         force_n: Gripping force.
         status_hz: States per second.
         follow_s: Seconds for which it may stand still away from its target without a reason before
-            that is an error; None: for ever.
+            that is an error; if None, for ever.
 
     Raises:
         ValueError: A setting is out of range.
@@ -89,7 +89,7 @@ class WsgGripper:
                 f"drake-schunk-driver does not move, and at most {_STRONGEST_N:g}."
             )
         if not 1 <= self.status_hz <= 1000:
-            raise ValueError(f"status_hz is {self.status_hz}; allowed: 1 to 1000.")
+            raise ValueError(f"status_hz must be a number from 1 to 1000 (got {self.status_hz}).")
         if self.follow_s is not None and not 0 < self.follow_s < 3600:
             raise ValueError(
                 f"follow_s is {self.follow_s}; allowed: above 0 and below 3600, or null."

@@ -111,7 +111,7 @@ class T1Supervision:
     A real controller measures the arm, whose speed may briefly exceed that of its commands.
 
     Args:
-        arm: Name of the arm, of seven hinges.
+        arm: Name of the arm, of seven revolute joints.
         largest: Largest speed, m/s; infinite: any.
     """
 
@@ -125,7 +125,7 @@ class T1Supervision:
         if not np.isfinite(self.largest):
             return 0.0
         q = np.tile(self._embodiment.home, (2, 1))
-        q[:, self._embodiment.hinges[self._arm]] = (before, after)
+        q[:, self._embodiment.revolute_joints[self._arm]] = (before, after)
         T_base_gripper = self._embodiment.forward_kinematics(q)[self._arm]
         gripper = T_base_gripper[:, :3, 3]
         flange = gripper - (GRIPPER_Z - FLANGE_Z) * T_base_gripper[:, :3, 0]

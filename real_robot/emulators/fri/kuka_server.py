@@ -40,7 +40,7 @@ class EmulatedCell:
         plant: World of the arms; its period must be the controllers'.
         receive_multiplier: Messages for each answer.
         restarts: Whether applications begin their motions again after an interruption.
-        gripper_rig: Grippers with a connection of their own; None: they are at the controllers'
+        gripper_rig: Grippers with a connection of their own; if None, they are at the controllers'
             outputs.
         t1_speed: Largest Cartesian speed of commands in T1, m/s; infinite: any.
     """
@@ -66,23 +66,23 @@ class EmulatedCell:
                 f"A controller sends every 1 to 100 whole milliseconds; the plant's period is "
                 f"{plant.period_s} s."
             )
-        if any(len(hinges) != JOINTS for hinges in embodiment.hinges.values()):
+        if any(len(revolute) != JOINTS for revolute in embodiment.revolute_joints.values()):
             raise ValueError(
                 f"Arms over FRI have {JOINTS} joints; those of {embodiment.name} have others."
             )
         self._settings = {
             arm: ControllerSettings(
                 version,
-                embodiment.lower[hinges],
-                embodiment.upper[hinges],
-                embodiment.velocity_limits[hinges],
+                embodiment.lower[revolute],
+                embodiment.upper[revolute],
+                embodiment.velocity_limits[revolute],
                 send_period_ms=period_ms,
                 receive_multiplier=receive_multiplier,
                 restarts=restarts,
                 rule=rule or QualityRule(),
                 t1=T1Supervision(embodiment, arm, t1_speed),
             )
-            for arm, hinges in embodiment.hinges.items()
+            for arm, revolute in embodiment.revolute_joints.items()
         }
         self.reboot()
 
@@ -105,7 +105,7 @@ class EmulatedCell:
         position, _, _ = self.plant.measure()
         return {
             arm: controller.begin(
-                position[self._embodiment.hinges[arm]], self._opening(arm, position)
+                position[self._embodiment.revolute_joints[arm]], self._opening(arm, position)
             )
             for arm, controller in self.controllers.items()
         }
@@ -115,7 +115,7 @@ class EmulatedCell:
         target = self.plant.measure()[0].copy()
         largest = np.full_like(target, np.inf)
         for arm, controller in self.controllers.items():
-            target[self._embodiment.hinges[arm]] = controller.target
+            target[self._embodiment.revolute_joints[arm]] = controller.target
             if arm in self._embodiment.grippers:
                 target[self._embodiment.grippers[arm]] = self._target_opening(arm, controller)
         for arm, gripper in ({} if self.gripper_rig is None else self.gripper_rig.grippers).items():
@@ -128,8 +128,8 @@ class EmulatedCell:
         """Passes the state of the arms to the controllers."""
         position, _, effort = self.plant.measure()
         for arm, controller in self.controllers.items():
-            hinges = self._embodiment.hinges[arm]
-            controller.sense(position[hinges], effort[hinges], self._opening(arm, position))
+            revolute = self._embodiment.revolute_joints[arm]
+            controller.sense(position[revolute], effort[revolute], self._opening(arm, position))
         self._sense_grippers()
 
     def _sense_grippers(self) -> None:

@@ -217,7 +217,7 @@ class EmulatedProgram:
     def step(self, arm: str, data: bytes, host_us: int | None) -> None:
         """Takes an encoded message of an arm's controller, and answers it.
 
-        `host_us` is the time of the host, microseconds; None: that of the controller.
+        `host_us` is the time of the host, microseconds; if None, that of the controller.
         """
         if self.ended:
             return

@@ -152,7 +152,7 @@ class TaskPlant:
     Args:
         image_size: Rows and columns of the images.
         images: Listening socket of camera processes, for which another process draws in real time;
-            None: images are drawn as the world advances, and `frames` returns them.
+            if None, images are drawn as the world advances, and `frames` returns them.
     """
 
     def __init__(

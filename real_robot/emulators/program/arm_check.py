@@ -255,13 +255,13 @@ def axis_check(embodiment: Embodiment, arm: str, limits: SafetyLimits, period_s:
     Arms but the first have a clock of their own, by which the path of their commands is played: see
     `Playback`.
     """
-    hinges = embodiment.hinges[arm]
-    assert len(hinges) == JOINTS
-    step = limits.velocity[hinges] * period_s
-    change = limits.acceleration[hinges] * period_s**2
+    revolute = embodiment.revolute_joints[arm]
+    assert len(revolute) == JOINTS
+    step = limits.velocity[revolute] * period_s
+    change = limits.acceleration[revolute] * period_s**2
     if arm != embodiment.arms[0]:
         change = CHANGE_SHARE * change + SPEED_SHARE * step
-    return ArmCheck(limits.lower[hinges], limits.upper[hinges], step, change)
+    return ArmCheck(limits.lower[revolute], limits.upper[revolute], step, change)
 
 
 _MAY_BE_LATE = 1  # Periods.
@@ -323,7 +323,7 @@ class LcmLine:
 
 def lcm_check(embodiment: Embodiment, arm: str, limits: SafetyLimits, period_s: float) -> ArmCheck:
     """Returns the limits of an arm's seven joints, without a tolerance for rounding."""
-    hinges = embodiment.hinges[arm]
-    step = limits.velocity[hinges] * period_s
-    change = limits.acceleration[hinges] * period_s**2
-    return ArmCheck(limits.lower[hinges], limits.upper[hinges], step, change)
+    revolute = embodiment.revolute_joints[arm]
+    step = limits.velocity[revolute] * period_s
+    change = limits.acceleration[revolute] * period_s**2
+    return ArmCheck(limits.lower[revolute], limits.upper[revolute], step, change)

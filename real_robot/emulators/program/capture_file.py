@@ -48,7 +48,7 @@ class ArrivalFile:
     """The times at which captured bytes arrived.
 
     Args:
-        captured: File of the bytes; None: nothing is written.
+        captured: File of the bytes; if None, nothing is written.
     """
 
     def __init__(self, captured: Path | None) -> None:

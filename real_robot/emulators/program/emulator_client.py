@@ -276,7 +276,7 @@ class LcmEmulator(KukaEmulator):
     """Emulated KUKA arms behind drake-iiwa-driver; `ports` are `group:port` of LCM by arm.
 
     Args:
-        gripper: Gripper beside each arm, in the group of the arms; None: the arms have none.
+        gripper: Gripper beside each arm, in the group of the arms; if None, the arms have none.
         **settings: Fields of `LcmSettings`; None stands for the default.
     """
 

@@ -101,7 +101,7 @@ class Served(Protocol):
 
 
 def serve_ready(waiting: Sequence[Served], timeout_s: float | None) -> None:
-    """Waits for data, at most that long (None: for ever), and serves in the order given."""
+    """Waits for data, at most that long (if None, for ever), and serves in the order given."""
     for one in select.select(waiting, [], [], timeout_s)[0]:
         one.serve()
 

@@ -265,16 +265,25 @@ def test_settings_out_of_range_are_refused() -> None:
     for make, message in (
         (
             lambda: CropAndResize((0.9, 4.1)),
-            r"scale is 4.1; allowed: 0.05 to 4",
+            r"scale must be a number from 0.05 to 4 \(got 4.1\)",
         ),
         (
             lambda: LightAugmentation(contrast=(1.2, 0.8)),
             r"contrast is \[1.2, 0.8\]; the ends of a range ascend",
         ),
-        (lambda: StereoDepth(baseline_m=0), r"baseline_m is 0; allowed: above 0"),
-        (lambda: StereoDepth(subpixel=-0.1), r"subpixel is -0.1; allowed: 0 and above"),
-        (lambda: StereoDepth(subpixel=float("nan")), r"subpixel is nan; allowed: 0 and above"),
-        (lambda: StereoDepth(edge_step=float("inf")), r"edge_step is inf; allowed: above 0"),
+        (lambda: StereoDepth(baseline_m=0), r"baseline_m must be a number above 0 \(got 0\)"),
+        (
+            lambda: StereoDepth(subpixel=-0.1),
+            r"subpixel must be a number of at least 0 \(got -0.1\)",
+        ),
+        (
+            lambda: StereoDepth(subpixel=float("nan")),
+            r"subpixel must be a number of at least 0 \(got nan\)",
+        ),
+        (
+            lambda: StereoDepth(edge_step=float("inf")),
+            r"edge_step must be a number above 0 \(got inf\)",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             make()

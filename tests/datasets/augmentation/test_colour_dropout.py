@@ -44,7 +44,7 @@ def test_the_ends_of_the_range_drop_none_and_all(probability: float, grey: bool)
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), True, "0.5"])
 def test_a_probability_out_of_range_is_refused(probability: Any) -> None:
-    with pytest.raises(ValueError, match=r"probability is .*; allowed: 0 to 1\."):
+    with pytest.raises(ValueError, match=r"probability must be a number from 0 to 1 \(got .*\)\."):
         ColourDropout(probability=probability)
 
 

@@ -67,9 +67,9 @@ def test_examples_differ_and_the_generator_decides() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"blur_px": (0, 3)}, r"blur_px is 3; allowed: 0 to 1"),
+        ({"blur_px": (0, 3)}, r"blur_px must be a number from 0 to 1 \(got 3\)"),
         ({"noise": (0.2, 0.1)}, r"noise is \[0.2, 0.1\]; the ends"),
-        ({"gamma": (0, 1)}, r"gamma is 0; allowed: 0.2 to 5"),
+        ({"gamma": (0, 1)}, r"gamma must be a number from 0.2 to 5 \(got 0\)"),
     ],
 )
 def test_settings_out_of_range_are_refused(

@@ -119,14 +119,14 @@ def test_segments_follow_crops_and_the_generator_decides() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"background": 1.5}, r"background is 1.5; allowed: 0 to 1"),
-        ({"others": "often"}, r"others is 'often'; allowed: 0 to 1"),
+        ({"background": 1.5}, r"background must be a number from 0 to 1 \(got 1.5\)"),
+        ({"others": "often"}, r"others must be a number from 0 to 1 \(got 'often'\)"),
         (
             {"background_opacity": (0.9, 0.2)},
             r"background_opacity is \[0.9, 0.2\]; the ends of a range ascend",
         ),
-        ({"other_opacity": (0, 2)}, r"other_opacity is 2; allowed: 0 to 1"),
-        ({"length": (0, 1)}, r"length is 0; allowed: 0.02 to 10"),
+        ({"other_opacity": (0, 2)}, r"other_opacity must be a number from 0 to 1 \(got 2\)"),
+        ({"length": (0, 1)}, r"length must be a number from 0.02 to 10 \(got 0\)"),
     ],
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, object], message: str) -> None:

@@ -96,7 +96,7 @@ def test_a_command_completes_its_arguments(attempt: Attempt) -> None:
     assert (seen[0].name, seen[0].flour.dark) == ("x", True)
     code, _, error = attempt(seen.append, "name=x", "loaves=3", complete=complete)
     assert (code, len(seen)) == (2, 1)
-    assert error == "stringline-bake: loaves is 0; allowed: whole numbers 1 and above.\n"
+    assert error == "stringline-bake: loaves must be an integer of at least 1 (got 0).\n"
 
 
 @pytest.mark.slow

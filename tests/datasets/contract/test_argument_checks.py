@@ -63,30 +63,30 @@ def test_whole_numbers() -> None:
 @pytest.mark.parametrize(
     ("allowed", "words"),
     [
-        (FINITE, "finite numbers"),
-        (POSITIVE, "above 0"),
-        (NOT_NEGATIVE, "0 and above"),
-        (SHARE, "0 to below 1"),
-        (WHOLE, "whole numbers 0 and above"),
-        (COUNT, "whole numbers 1 and above"),
-        (Range(whole=True), "whole numbers"),
-        (Range(least=0.5, most=2), "0.5 to 2"),
-        (Range(above=0, most=1), "above 0, up to 1"),
-        (Range(above=0, below=90), "above 0, below 90"),
-        (Range(most=3), "up to 3"),
-        (Range(below=3, whole=True), "whole numbers below 3"),
+        (FINITE, "a finite number"),
+        (POSITIVE, "a number above 0"),
+        (NOT_NEGATIVE, "a number of at least 0"),
+        (SHARE, "a number of at least 0 and below 1"),
+        (WHOLE, "an integer of at least 0"),
+        (COUNT, "an integer of at least 1"),
+        (Range(whole=True), "an integer"),
+        (Range(least=0.5, most=2), "a number from 0.5 to 2"),
+        (Range(above=0, most=1), "a number above 0 and at most 1"),
+        (Range(above=0, below=90), "a number above 0 and below 90"),
+        (Range(most=3), "a number of at most 3"),
+        (Range(below=3, whole=True), "an integer below 3"),
     ],
 )
 def test_a_range_is_described_in_words(allowed: Range, words: str) -> None:
     assert str(allowed) == words
-    with pytest.raises(ValueError, match=rf"^depth\.unit is nan; allowed: {words}\.$"):
+    with pytest.raises(ValueError, match=rf"^depth\.unit must be {words} \(got nan\)\.$"):
         allowed.check(**{"fine": 1 if 1 in allowed else 0, "depth.unit": math.nan, "worse": "x"})
 
 
 def test_numbers_in_the_range_pass() -> None:
     SHARE.check(dropout=0.0, joint_dropout=0.999, other=0)
     with pytest.raises(
-        ValueError, match=r"^chunk is 'many'; allowed: whole numbers 1 and above\.$"
+        ValueError, match=r"^chunk must be an integer of at least 1 \(got 'many'\)\.$"
     ):
         COUNT.check(draws=3, chunk="many")
 

@@ -54,15 +54,15 @@ def s3_server(*buckets: str) -> Iterator[str]:
 
 def _ready(server: "subprocess.Popen[str]", buckets: tuple[str, ...]) -> str:
     assert server.stdout is not None
-    said = ""
+    output = ""
     for line in server.stdout:
-        said += line
+        output += line
         if found := re.search(r"http://127\.0\.0\.1:\d+", line):
             for bucket in buckets:
                 request = urllib.request.Request(f"{found[0]}/{bucket}", method="PUT")
                 urllib.request.urlopen(request).close()
             return found[0]
-    raise RuntimeError(f"The S3 server did not start: {said}")
+    raise RuntimeError(f"The S3 server did not start: {output}")
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ def test_existing_depth_is_replaced_only_on_request(store: EpisodeStore, tmp_pat
 def test_invalid_estimations(store: EpisodeStore, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no camera 'wirst'. Did you mean 'wrist'"):
         estimate_depth(store, tmp_path / "copy", DepthEstimation(by_brightness, "red", ["wirst"]))
-    with pytest.raises(ValueError, match=r"batch is 0; allowed: 1 and above"):
+    with pytest.raises(ValueError, match=r"batch must be an integer of at least 1"):
         DepthEstimation(by_brightness, "red", batch=0)
     with pytest.raises(ValueError, match="farthest_m is 100.0; allowed at a unit of 0.001 m"):
         DepthEstimation(by_brightness, "red", farthest_m=100.0)

@@ -23,7 +23,7 @@ def largest_error(robot: RobotModel, file: EmbodimentFile, embodiment: Embodimen
             for name, value in file.fixed.items():
                 data.joint(name).qpos = value
             moving = moving_joints(robot, file, arm)
-            for number, angle in zip(moving, q[embodiment.hinges[arm]], strict=True):
+            for number, angle in zip(moving, q[embodiment.revolute_joints[arm]], strict=True):
                 data.joint(number).qpos = angle
             mujoco.mj_kinematics(robot.model, data)
             T_base_tcp = inverse(frame(data, part.base)) @ frame(data, part.tcp)

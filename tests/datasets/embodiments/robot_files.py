@@ -94,7 +94,8 @@ def write_box_mesh(path: Path, low: float = -0.05, high: float = 0.05) -> None:
     path.write_bytes(bytes(80) + struct.pack("<I", len(faces)) + b"".join(rows))
 
 
-# A lift, two hinges in one body with an anchor beside its origin, a reference angle, turned bodies.
+# A lift, two revolute joints in one body with an anchor beside its origin, a reference angle,
+# turned bodies.
 ODD_ARM = """<mujoco model="odd">
   <compiler angle="degree" autolimits="true"/>
   <worldbody>

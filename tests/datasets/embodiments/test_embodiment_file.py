@@ -33,7 +33,7 @@ def test_the_kinematics_of_a_urdf_are_those_of_mujoco(tmp_path: Path) -> None:
     model, file = load_parts(str(write_ur5e(tmp_path / "ur5e.urdf", fingers=True)))
     arm = compile_embodiment(model, file)
     assert [joint.name for joint in arm.joints] == [*UR5E_JOINTS, "left_finger_joint"]
-    assert [joint.kind for joint in arm.joints] == 6 * ["hinge"] + ["gripper"]
+    assert [joint.kind for joint in arm.joints] == 6 * ["revolute"] + ["gripper"]
     assert [joint.velocity for joint in arm.joints[:6]] == 6 * [3.14]
     assert [joint.effort for joint in arm.joints[:6]] == [150, 150, 150, 28, 28, 28]
     part = file.arms["arm"]
@@ -343,7 +343,7 @@ BAD_FILES: dict[str, tuple[dict[str, Any], str]] = {
     "joint": ({"joints": {"elbow": {"speed": 1}}}, "There is no joint 'elbow'. Did.*elbow_joint"),
     "limits": ({"joints": {"elbow_joint": {"limits": [1]}}}, r"limits are \[1\]; allowed: \[LOWER"),
     "order": ({"joints": {"elbow_joint": {"limits": [2, 1]}}}, "are 2 to 1 rad; allowed: lower"),
-    "speed": ({"joints": {"elbow_joint": {"speed": 0}}}, "speed is 0; allowed: above 0"),
+    "speed": ({"joints": {"elbow_joint": {"speed": 0}}}, "speed must be a number above 0"),
     "built in": ({"name": "aloha"}, "'aloha', which is a built-in robot"),
     "axis": ({"arms": {"arm": {"tcp": "tool0", "forward": "w"}}}, "no axis forward 'w'"),
     "axes": ({"arms": {"arm": {"tcp": "tool0", "closes": "-x"}}}, "allowed: different axes"),

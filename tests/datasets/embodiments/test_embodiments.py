@@ -43,7 +43,7 @@ def put(physics: mjcf.Physics, q: Vector) -> mujoco.MjData:
     """Moves the model's joints to a joint vector and returns its data."""
     data = physics.data.ptr
     for joint, value in zip(ALOHA.joints, q, strict=True):
-        if joint.kind == "hinge":
+        if joint.kind == "revolute":
             data.joint(joint.name).qpos[0] = value
         else:
             for side in ("left", "right"):
@@ -77,7 +77,7 @@ def test_forward_kinematics_equals_that_of_the_kinematic_model() -> None:
     model = mujoco.MjModel.from_xml_string(kinematic_xml(ALOHA))
     data = mujoco.MjData(model)
     for q in random_joints(5):
-        data.qpos = q[[joint.kind == "hinge" for joint in ALOHA.joints]]
+        data.qpos = q[[joint.kind == "revolute" for joint in ALOHA.joints]]
         mujoco.mj_forward(model, data)
         for arm, T_base_gripper in ALOHA.forward_kinematics(q).items():
             np.testing.assert_allclose(
@@ -108,7 +108,7 @@ def test_inverse_kinematics_undoes_forward_kinematics(kinematics: InverseKinemat
     rng = np.random.default_rng(1)
     for _ in range(10):
         q = ALOHA.home + rng.uniform(-0.4, 0.4, len(ALOHA.joints)) * [
-            joint.kind == "hinge" for joint in ALOHA.joints
+            joint.kind == "revolute" for joint in ALOHA.joints
         ]
         targets = ALOHA.forward_kinematics(q)
         found = kinematics.solve(targets, ALOHA.home, tolerance=1e-5)
@@ -186,7 +186,7 @@ def test_the_arms_hold_still_without_sagging(physics: mjcf.Physics) -> None:
     data = put(physics, ALOHA.home)
     for joint, value in zip(ALOHA.joints, ALOHA.home, strict=True):
         data.actuator(joint.name).ctrl[0] = (
-            value if joint.kind == "hinge" else finger_of_opening(value)
+            value if joint.kind == "revolute" else finger_of_opening(value)
         )
     before = data.site("left/gripper").xpos.copy()
     mujoco.mj_step(physics.model.ptr, data, nstep=500)

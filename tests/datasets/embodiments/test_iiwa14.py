@@ -41,7 +41,7 @@ def put(physics: mjcf.Physics, embodiment: Embodiment, q: Vector) -> mujoco.MjDa
     """Moves the model's joints to a joint vector and returns its data."""
     data = physics.data.ptr
     for joint, value in zip(embodiment.joints, q, strict=True):
-        if joint.kind == "hinge":
+        if joint.kind == "revolute":
             data.joint(joint.name).qpos[0] = value
         else:
             for side in ("left", "right"):
@@ -100,13 +100,13 @@ def test_heights_and_axes_of_the_upright_arm_are_the_published_ones() -> None:
 
 
 def test_limits_are_the_published_ones(worlds: dict[str, mjcf.Physics]) -> None:
-    hinges = IIWA14.hinges["arm"]
+    revolute = IIWA14.revolute_joints["arm"]
     np.testing.assert_allclose(
-        np.degrees(IIWA14.upper[hinges]), (170, 120, 170, 120, 170, 120, 175)
+        np.degrees(IIWA14.upper[revolute]), (170, 120, 170, 120, 170, 120, 175)
     )
-    np.testing.assert_array_equal(IIWA14.lower[hinges], -IIWA14.upper[hinges])
+    np.testing.assert_array_equal(IIWA14.lower[revolute], -IIWA14.upper[revolute])
     np.testing.assert_allclose(
-        np.degrees(IIWA14.velocity_limits[hinges]), (85, 85, 100, 75, 130, 135, 135)
+        np.degrees(IIWA14.velocity_limits[revolute]), (85, 85, 100, 75, 130, 135, 135)
     )
     model = worlds["iiwa14"].model.ptr
     for number, torque in enumerate((320, 320, 176, 176, 110, 40, 40), 1):
@@ -134,9 +134,9 @@ def test_both_arms_of_the_cell_equal_the_single_arm() -> None:
 
 def test_inverse_kinematics_undoes_forward_kinematics(kinematics: InverseKinematics) -> None:
     rng = np.random.default_rng(1)
-    hinge = np.array([joint.kind == "hinge" for joint in IIWA14.joints])
+    revolute = np.array([joint.kind == "revolute" for joint in IIWA14.joints])
     for _ in range(10):
-        target = IIWA14.forward_kinematics(IIWA14.home + rng.uniform(-0.25, 0.25, 8) * hinge)
+        target = IIWA14.forward_kinematics(IIWA14.home + rng.uniform(-0.25, 0.25, 8) * revolute)
         found = kinematics.solve(target, IIWA14.home, tolerance=1e-5)
         np.testing.assert_allclose(
             IIWA14.forward_kinematics(found)["arm"], target["arm"], atol=3e-5
@@ -188,7 +188,7 @@ def test_the_arm_holds_still_without_sagging_and_keeps_its_limits(
     data.qvel[:] = 0
     for joint, value in zip(IIWA14.joints, IIWA14.home, strict=True):
         data.actuator(joint.name).ctrl[0] = (
-            value if joint.kind == "hinge" else FINGERS.travel(value)
+            value if joint.kind == "revolute" else FINGERS.travel(value)
         )
     before = data.site("arm/gripper").xpos.copy()
     mujoco.mj_step(physics.model.ptr, data, nstep=500)

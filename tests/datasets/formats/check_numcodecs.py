@@ -36,10 +36,10 @@ def main() -> None:
     """Runs the tests with each version."""
     for folder in map(Path, sys.argv[1:]):
         environment = {**os.environ, "PYTHONPATH": f"{folder.absolute()}:{ROOT / '.src'}"}
-        said = python(["-c", UNPICKLED], environment)
-        version, place = said.stdout.splitlines()[-1].split(" ", 1)
+        output = python(["-c", UNPICKLED], environment)
+        version, place = output.stdout.splitlines()[-1].split(" ", 1)
         expect(Path(place).is_relative_to(folder.absolute()), f"numcodecs {version} is imported")
-        expect("the code ran" in said.stdout, f"numcodecs {version} runs pickled code by itself")
+        expect("the code ran" in output.stdout, f"numcodecs {version} runs pickled code by itself")
         run = python(["-m", "pytest", "-q", *TESTS, "-k", CHOSEN], environment)
         last = (run.stdout.splitlines() or [run.stderr])[-1]
         if run.returncode:

@@ -77,7 +77,7 @@ def check_cameras(store: Any, expected: Any) -> None:
         found = arrays[f"T_base_camera/{CAMERA}"]
         expect(np.allclose(found, expected["T_world_camera"], atol=1e-6), "its pose is right")
         expect(not contract.camera(IN_HAND).has_geometry, "the camera in the hand has no pose")
-        left = episode.attributes.extra["left_out"]
+        left = episode.attributes.extra["skipped_fields"]
         expect(f"camera_info of {IN_HAND}" in left, "which the import reports")
 
 

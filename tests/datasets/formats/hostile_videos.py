@@ -143,5 +143,10 @@ def of_a_billion(file: Path, _: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"fps": 1e9}))
 
 
-RATE = ("rate of a billion", of_a_billion, "control_hz is 1000000000.0", 0)
+RATE = (
+    "rate of a billion",
+    of_a_billion,
+    "control_hz must be a number from 0.01 to 10000 (got 1000000000.0)",
+    0,
+)
 cases("lerobot", "lerobot v3.0", THIRD, "meta/info.json", [RATE])

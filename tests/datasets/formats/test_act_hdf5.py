@@ -146,11 +146,11 @@ def test_states_and_actions_may_have_different_gripper_conventions(
 
 def test_degrees_become_radians(act: ActSet, samples: Any) -> None:
     path = act.record()
-    hinges = np.delete(np.arange(14), [6, 13])
+    revolute = np.delete(np.arange(14), [6, 13])
     with h5py.File(path, "r+") as file:
         for key in ("action", "observations/qpos"):
             values = file[key][:]
-            values[:, hinges] = np.degrees(values[:, hinges])
+            values[:, revolute] = np.degrees(values[:, revolute])
             file[key][:] = values
     assert "impossible for a joint in rad. Is the unit another one?" in act.refusal()
     arrays = act.only(AlohaLayout("opening", "opening", "deg")).arrays

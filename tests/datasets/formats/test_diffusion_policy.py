@@ -111,7 +111,7 @@ def test_descriptions_of_numbers_are_checked(dimension: dict[str, str], message:
     ("options", "message"),
     [
         ({"control_hz": None}, "the control rate; set it, format.control_hz=NUMBER"),
-        ({"depth_unit_m": -1}, "format.depth_unit_m is -1; allowed: above 0"),
+        ({"depth_unit_m": -1}, r"format.depth_unit_m must be a number above 0 \(got -1\)"),
         ({"depth_source": "guess"}, "There is no source of depth 'guess'"),
         ({"state": "qpos"}, r"no series 'qpos'. .* With their shapes: action \(14,\), img \(16"),
         ({"cameras": {"top": "a"}}, "There is no series 'top'"),
@@ -268,7 +268,7 @@ def test_a_unit_in_the_data_is_not_overruled(buffer: Buffer) -> None:
     with pytest.raises(ValueError, match=r"unit of 0.00025 m by itself; .* is 0.001. Leave the op"):
         buffer.imported(path, depth_unit_m=0.001)
     array.attrs["depth_unit_m"] = "mm"
-    with pytest.raises(ValueError, match="has a unit of 'mm' by itself; allowed: above 0"):
+    with pytest.raises(ValueError, match="has a unit of 'mm' by itself; allowed: a number above 0"):
         buffer.imported(path)
 
 
@@ -309,7 +309,7 @@ def test_omitted_chunks_are_the_fill_value_and_named(buffer: Buffer) -> None:
     expected = buffer.series["img"].copy()
     expected[9:12] = 0
     np.testing.assert_array_equal(store.episodes()[1].arrays["rgb/img"], expected[5:13])
-    assert outcome.left_out == {("chunks of img", "not stored; read as the fill value"): 1}
+    assert outcome.skipped_fields == {("chunks of img", "not stored; read as the fill value"): 1}
 
 
 def test_omitted_chunks_of_a_zip_file_are_the_fill_value_and_named(buffer: Buffer) -> None:
@@ -320,4 +320,4 @@ def test_omitted_chunks_of_a_zip_file_are_the_fill_value_and_named(buffer: Buffe
                 less.writestr(name, full.read(name))
     store, outcome = buffer.imported(path)
     assert not store.episodes()[2].arrays["action"][2:].any()
-    assert outcome.left_out == {("chunks of action", "not stored; read as the fill value"): 1}
+    assert outcome.skipped_fields == {("chunks of action", "not stored; read as the fill value"): 1}

@@ -16,9 +16,9 @@ from tests.datasets.formats.conftest import Run
 def test_the_annotations_of_droid_calibrate_its_fixed_cameras(tmp_path: Path, run: Run) -> None:
     root = droid.droid(tmp_path / "set")
     folder = droid.annotations(tmp_path / "droid")
-    status, said, episodes = run(root, "rlds", *droid.RLDS, f"format.droid={folder}")
-    assert status == 0, said
-    assert "pose of wrist_image_left  2 of 2 episodes: one pose in the whole episode" in said
+    status, output, episodes = run(root, "rlds", *droid.RLDS, f"format.droid={folder}")
+    assert status == 0, output
+    assert "pose of wrist_image_left  2 of 2 episodes: one pose in the whole episode" in output
     for number, episode in enumerate(episodes):
         for camera, name in ((3, "exterior_image_1_left"), (4, "exterior_image_2_left")):
             pose = episode.arrays[f"T_base_camera/{name}"]
@@ -106,7 +106,9 @@ def test_what_the_annotations_lack_is_named(
     root = droid.droid(tmp_path / "set")
     folder = droid.annotations(tmp_path / "droid")
     change(folder)
-    status, said, episodes = run(root, "rlds", *droid.RLDS, droid.CHOSEN, f"format.droid={folder}")
+    status, output, episodes = run(
+        root, "rlds", *droid.RLDS, droid.CHOSEN, f"format.droid={folder}"
+    )
     assert status == 2
-    assert message in said
+    assert message in output
     assert len(episodes) == others

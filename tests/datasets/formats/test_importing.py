@@ -17,7 +17,7 @@ from tests.datasets.formats.lerobot_recordings import recorded
 
 from stringline.datasets.formats import image_codecs
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
-from stringline.datasets.formats.foreign import ForeignEpisode, Reader, Reference
+from stringline.datasets.formats.foreign import ImportedEpisode, Reader, Reference
 from stringline.datasets.formats.importing import import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.store.store import EpisodeStore
@@ -192,7 +192,7 @@ def test_imports_into_one_store_take_turns(act: Path, tmp_path: Path) -> None:
 
 
 def test_an_error_of_all_episodes_is_one_of_the_options(tmp_path: Path, imported: Import) -> None:
-    def fail() -> ForeignEpisode:
+    def fail() -> ImportedEpisode:
         raise ValueError("Set the grippers.")
 
     class Failing:

@@ -21,7 +21,7 @@ from tests.datasets.formats.small_sets import OPENINGS, act
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.atomic import is_locked
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
-from stringline.datasets.formats.foreign import ForeignDataError, ForeignEpisode, Reference
+from stringline.datasets.formats.foreign import ForeignDataError, ImportedEpisode, Reference
 from stringline.datasets.formats.limited_import import import_limited
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
@@ -47,7 +47,7 @@ class Bad(ActHdf5Reader):
             bad = reference.number == 1
             yield replace(reference, read=partial(self._bad, reference)) if bad else reference
 
-    def _bad(self, reference: Reference) -> ForeignEpisode:
+    def _bad(self, reference: Reference) -> ImportedEpisode:
         episode = reference.read()
         self._images = episode.images["rgb/top"]
         return replace(episode, images={"rgb/top": self._frames})
@@ -114,7 +114,7 @@ def test_products_of_small_matrices_take_one_thread(
 
 def test_a_limit_must_be_positive(tmp_path: Path) -> None:
     store = EpisodeStore.create(tmp_path / "store")
-    with pytest.raises(ValueError, match="memory_gib is -1; allowed: above 0"):
+    with pytest.raises(ValueError, match=r"memory_gib must be a number above 0 \(got -1\)"):
         import_limited(partial(Bad, "dies"), tmp_path, store, memory_gib=-1)
 
 
@@ -183,9 +183,9 @@ def test_the_process_ends_with_its_owner(tmp_path: Path, number: signal.Signals)
     owner = start_owner(tmp_path, "waits")
     owner.send_signal(number)
     # The pipe is closed when both processes have ended.
-    _, said = owner.communicate(timeout=60)
+    _, output = owner.communicate(timeout=60)
     assert owner.returncode in (-number, 1, 130)
-    assert b"Left out" not in said
+    assert b"Left out" not in output
     store = EpisodeStore.open(tmp_path / "store")
     assert len(store) == 1
     assert store.leftovers() == []

@@ -197,11 +197,11 @@ def test_topics_and_numbers_that_no_option_chooses_are_named(take: Take) -> None
         "/tf": "no option chooses it",
         "/tf_static": "no option chooses it",
     }
-    assert outcome.left_out == {part: 1 for part in reasons.items()}
+    assert outcome.skipped_fields == {part: 1 for part in reasons.items()}
     depth = {"/front/image_raw": "/front/depth"}
     take.path = take.path.rename(take.path.with_name("other.mcap"))
     every = take.imported(depth=depth, base_frame="base", instruction="/task")[1]
-    assert (len(every.imported), every.left_out) == (1, {})
+    assert (len(every.imported), every.skipped_fields) == (1, {})
 
 
 JOINTS_OF_FOXGLOVE = {
@@ -214,8 +214,8 @@ JOINTS_OF_FOXGLOVE = {
 
 def test_values_beside_the_positions_of_foxglove_are_named(take: Take) -> None:
     recordings.write_json(take.path, velocity=0.0, acceleration=1.5, effort=None)
-    left_out = take.imported(**JOINTS_OF_FOXGLOVE)[1].left_out
-    named = {part for part, _ in left_out if part.startswith("/joints")}
+    skipped_fields = take.imported(**JOINTS_OF_FOXGLOVE)[1].skipped_fields
+    named = {part for part, _ in skipped_fields if part.startswith("/joints")}
     assert named == {"/joints velocity", "/joints acceleration"}
 
 
@@ -239,7 +239,7 @@ def test_velocities_and_efforts_of_joints_are_named(take: Take) -> None:
     recordings.write_ros2(take.path, entries)
     _, outcome = take.imported()
     reason = "of joints, only positions are imported"
-    named = {part for part, why in outcome.left_out if why == reason}
+    named = {part for part, why in outcome.skipped_fields if why == reason}
     assert named == {"/joint_states velocity", "/joint_states effort"}
 
 

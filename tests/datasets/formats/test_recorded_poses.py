@@ -35,16 +35,16 @@ def intrinsics(**changes: Any) -> dict[str, Any]:
 @pytest.mark.slow
 def test_poses_of_rlds_are_used_with_intrinsics_of_a_file(tmp_path: Path, run: Run) -> None:
     root = droid.droid(tmp_path / "set")
-    status, said, _ = run(root, "rlds", *droid.RLDS)
+    status, output, _ = run(root, "rlds", *droid.RLDS)
     assert status == 0
     reason = "the format has no intrinsics of it; cameras=FILE adds them (`parent: recorded`)"
     for name in ("exterior_image_1_left", "exterior_image_2_left"):
-        assert f"pose of {name}  2 of 2 episodes: {reason}" in said
+        assert f"pose of {name}  2 of 2 episodes: {reason}" in output
     file = entries(tmp_path / "cameras.yaml", left=intrinsics(), right=intrinsics())
-    status, said, episodes = run(root, "rlds", *droid.RLDS, droid.CHOSEN, file)
-    assert status == 0, said
-    assert "pose of" not in said
-    assert "episode_metadata/extrinsics_wrist_cam  2 of 2 episodes: not a feature" in said
+    status, output, episodes = run(root, "rlds", *droid.RLDS, droid.CHOSEN, file)
+    assert status == 0, output
+    assert "pose of" not in output
+    assert "episode_metadata/extrinsics_wrist_cam  2 of 2 episodes: not a feature" in output
     for number, episode in enumerate(episodes):
         for camera, name in enumerate(("left", "right")):
             found = episode.arrays
@@ -73,9 +73,9 @@ def test_a_pose_that_the_data_lack_is_an_error(
     chosen = f"format.cameras={{{droid.WRIST}: hand}}"
     file = tmp_path / "cameras.yaml"
     option = entries(file, hand=intrinsics(**entry))
-    status, said, episodes = run(root, "rlds", *droid.RLDS, chosen, option)
+    status, output, episodes = run(root, "rlds", *droid.RLDS, chosen, option)
     assert (status, episodes) == (2, [])
-    assert message.format(file=file) in said
+    assert message.format(file=file) in output
 
 
 def with_poses(root: Path, rows: Callable[[int, int], Any], names: Any) -> Path:
@@ -111,16 +111,16 @@ def test_poses_of_lerobot_are_used_with_intrinsics_of_a_file(
     options = ["format.depth={}"]
     entry = intrinsics(size=[16, 24], intrinsics=[20.0, 20.0, 12.0, 8.0])
     file = entries(tmp_path / "cameras.yaml", cam_high=entry)
-    status, said, episodes = run(root, "lerobot", *options, file)
-    assert status == 0, said
+    status, output, episodes = run(root, "lerobot", *options, file)
+    assert status == 0, output
     order = sorted(range(len(LENGTHS)), key=lambda episode: LENGTHS[episode])
     for number, episode in zip(order, episodes, strict=True):
         numbers = rows(number, episode.steps)
         wanted = [droid.pose(row) for row in numbers] if rows is moving else droid.pose(numbers[0])
         np.testing.assert_allclose(episode.arrays["T_base_camera/cam_high"], wanted, atol=1e-6)
         assert episode.attributes.contract.camera("cam_high").has_geometry
-    status, said, _ = run(root, "lerobot", *options)
-    assert "pose of cam_high  3 of 3 episodes: the format has no intrinsics of it" in said
+    status, output, _ = run(root, "lerobot", *options)
+    assert "pose of cam_high  3 of 3 episodes: the format has no intrinsics of it" in output
 
 
 @pytest.mark.slow
@@ -132,9 +132,9 @@ def test_poses_that_cannot_be_read_cost_themselves(tmp_path: Path, run: Run) -> 
     lost = pa.array([None] * len(table), pa.list_(pa.float32(), 6))
     place = table.schema.get_field_index(POSES)
     pq.write_table(table.set_column(place, POSES, lost), file)
-    status, said, episodes = run(root, "lerobot", "format.depth={}")
+    status, output, episodes = run(root, "lerobot", "format.depth={}")
     assert (status, len(episodes)) == (0, 3)
-    assert f"pose of cam_high  1 of 3 episodes: {POSES}" in said
+    assert f"pose of cam_high  1 of 3 episodes: {POSES}" in output
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_numbers_with_other_names_are_no_poses(tmp_path: Path, run: Run, names: 
     """They may be rotation vectors, so they stay a series."""
     samples = SimpleNamespace(image=image, joints=joints)
     root = with_poses(recorded(samples, tmp_path / "set", "v2.1", "image"), still, names)
-    status, said, episodes = run(root, "lerobot", "format.depth={}")
+    status, output, episodes = run(root, "lerobot", "format.depth={}")
     assert status == 0
-    assert "pose of" not in said
+    assert "pose of" not in output
     assert episodes[0].arrays["series/camera_extrinsics/cam_high"].shape == (LENGTHS[2], 6)

@@ -84,7 +84,7 @@ def test_features_that_no_option_chooses_are_named(path: Path, imported: Import)
         "observation/packed": "no option chooses it",
         "observation/tokens": "no option chooses it",
     }
-    assert outcome.left_out == {part: 1 for part in reasons.items()}
+    assert outcome.skipped_fields == {part: 1 for part in reasons.items()}
 
 
 def test_types_and_sizes_are_checked_before_values_are_decoded(

@@ -121,7 +121,7 @@ def test_recorded_data_is_imported(lift: Lift, samples: Any, controller: Any) ->
     assert masks == [["train"], ["valid"], ["train"]]
     assert split_names(store, store.names(), 16) == (store.names()[::2], store.names()[1:2])
     np.testing.assert_allclose(arrays["series/states"], states)
-    assert outcome.left_out == {}
+    assert outcome.skipped_fields == {}
 
 
 def test_two_arms_are_imported(lift: Lift) -> None:
@@ -239,7 +239,7 @@ def test_a_damaged_episode_is_reported_and_the_others_are_imported(
 def test_rewards_of_another_shape_are_left_out(lift: Lift, shape: tuple[int, ...]) -> None:
     swapped("rewards", np.ones(shape))(lift.record())
     store, outcome = lift.imported()
-    assert outcome.left_out == {("rewards", "not one number per step of the action"): 1}
+    assert outcome.skipped_fields == {("rewards", "not one number per step of the action"): 1}
     assert ["reward" in episode.arrays for episode in store.episodes()] == [True, False, True]
 
 
@@ -280,11 +280,11 @@ def test_the_calibration_of_fixed_cameras_is_imported(lift: Lift) -> None:
         np.testing.assert_allclose(episode.arrays["T_base_camera/agentview"], T, atol=1e-7)
     hand = "poses that do not determine the place of the camera on the hand; cameras=FILE sets it"
     bird = "the calibration of a camera that is not imported"
-    assert outcome.left_out == {
+    assert outcome.skipped_fields == {
         ("camera_info of robot0_eye_in_hand", hand): len(LENGTHS),
         ("camera_info of birdview", bird): len(LENGTHS),
     }
-    kept = store.episodes()[0].attributes.extra["left_out"]
+    kept = store.episodes()[0].attributes.extra["skipped_fields"]
     assert kept["camera_info of robot0_eye_in_hand"] == hand
 
 

@@ -62,7 +62,7 @@ def test_fixed_cameras_have_the_geometry_of_mujoco(
         np.testing.assert_allclose(episode.arrays[f"T_base_camera/{camera}"], T, atol=1e-6)
         K = [[focal, 0, 12], [0, focal, 8], [0, 0, 1]]
         np.testing.assert_allclose(episode.arrays[f"intrinsics/{camera}"], K, rtol=1e-6)
-    assert not [key for key, _ in outcome.left_out if key.startswith("pose of")]
+    assert not [key for key, _ in outcome.skipped_fields if key.startswith("pose of")]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_other_cameras_stay_without_geometry(
     store, outcome = imported(READERS["libero"], described(libero(tmp_path), model, camera))
     assert not store.episodes()[0].attributes.contract.camera(camera).has_geometry
     why = "no fixed camera of the model in the file; cameras=FILE sets it"
-    assert outcome.left_out[f"pose of {camera}", why] == len(store) == 3
+    assert outcome.skipped_fields[f"pose of {camera}", why] == len(store) == 3
 
 
 BOMB = '<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
@@ -129,4 +129,4 @@ def test_damaged_numbers_are_named(
     path = described(libero(tmp_path), model_of(agentview=entry), "agentview")
     _, outcome = imported(READERS["libero"], path)
     assert len(outcome.refused) == 3
-    assert all(message in said for said in outcome.refused.values())
+    assert all(message in output for output in outcome.refused.values())

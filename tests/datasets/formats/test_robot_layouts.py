@@ -14,8 +14,8 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.vector_layout import (
     DescribedLayout,
-    Meaning,
     NamedLayout,
+    VectorSpec,
     joint_arrays,
 )
 
@@ -194,7 +194,7 @@ def test_positions_beyond_the_limits_are_another_unit_or_order(urdf: str, unit: 
     recorded = foreign(positions)
     if unit == "rad":
         recorded = positions[:, list(ORDER)] * np.where(np.array(ORDER) == 6, 100, 1)
-    meaning: Meaning = layout(urdf, angle_unit=unit).meaning(SHUFFLED, SHUFFLED)
+    meaning: VectorSpec = layout(urdf, angle_unit=unit).meaning(SHUFFLED, SHUFFLED)
     with pytest.raises(
         ForeignDataError,
         match=r"state at frame 2: the joint 'elbow_joint' of ur5e is at 3.6 rad; its limits are "

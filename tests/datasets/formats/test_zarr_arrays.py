@@ -112,7 +112,7 @@ def test_a_further_series_of_objects_is_left_out_unread(
     watch()
     outcome = imported(READERS[name], root)[1]
     assert (len(outcome.imported), outcome.refused) == (EPISODES, {})
-    assert outcome.left_out == {("notes", "no numbers"): EPISODES}
+    assert outcome.skipped_fields == {("notes", "no numbers"): EPISODES}
     assert not canary_of(folder).exists()
 
 

@@ -225,7 +225,7 @@ def test_rgbd_folders(tmp_path: Path) -> None:
 def test_rgbd_errors(tmp_path: Path) -> None:
     with pytest.raises(ForeignDataError, match="depth_unit_m is missing: images of 16 bits do not"):
         RgbdImages()
-    with pytest.raises(ValueError, match="depth_unit_m is -1; allowed: above 0"):
+    with pytest.raises(ValueError, match=r"depth_unit_m must be a number above 0 \(got -1\)"):
         RgbdImages(depth_unit_m=-1)
     reader = RgbdImages(depth_unit_m=0.001)
     with pytest.raises(ForeignDataError, match="has no folder rgb"):

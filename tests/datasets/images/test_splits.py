@@ -87,7 +87,9 @@ def test_errors(tmp_path: Path) -> None:
         split(store, by="rooms")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="views of .* rooms in both parts; split by room"):
         split(store, by="image", held_out=["0", "3"])
-    with pytest.raises(ValueError, match="held_out is 1.0; allowed: above 0, below 1"):
+    with pytest.raises(
+        ValueError, match=r"held_out must be a number above 0 and below 1 \(got 1.0\)"
+    ):
         split(store, held_out=1.0)
     with pytest.raises(ValueError, match="There is no asset 'asset-33'. Did you mean 'asset-3'"):
         split(store, by="asset", held_out=["asset-33"])

@@ -83,7 +83,7 @@ def test_single_keyposes_are_named_and_belong_to_no_mode() -> None:
 @pytest.mark.parametrize("name", ["mode_m", "mode_deg"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
 def test_distances_are_positive(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"^{name} is .*; allowed: above 0"):
+    with pytest.raises(ValueError, match=rf"^{name} must be a number above 0 \(got .*\)"):
         ModeSettings(**{name: value})
 
 

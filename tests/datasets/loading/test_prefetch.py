@@ -65,9 +65,9 @@ def test_leaving_early_stops_the_thread() -> None:
     with pytest.raises(KeyboardInterrupt), prefetcher:
         raise KeyboardInterrupt
     assert running() == 0
-    with pytest.raises(ValueError, match="threads is 0; allowed: whole numbers 1 and above"):
+    with pytest.raises(ValueError, match=r"threads must be an integer of at least 1 \(got 0\)"):
         Prefetcher(lambda step: step, threads=0)
-    with pytest.raises(ValueError, match="depth is 0"):
+    with pytest.raises(ValueError, match="depth must be an integer of at least 1"):
         Prefetcher(lambda step: step, depth=0)
 
 

@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stringline.datasets.loading.sampler import BatchSampler, equal_shares, favour_early, order
+from stringline.datasets.loading.sampler import (
+    BatchSampler,
+    equal_shares,
+    order,
+    oversampling_weights,
+)
 
 
 @given(st.integers(0, 2**40), st.integers(0, 10**6), st.integers(0, 300))
@@ -74,9 +79,9 @@ def test_equal_weights_change_nothing() -> None:
 
 def test_early_windows_are_favoured() -> None:
     """Windows before the limit weigh `factor`, the rest one."""
-    assert favour_early([0.0, 0.99, 1.0, 7.0], 1.0, 3.0).tolist() == [3.0, 3.0, 1.0, 1.0]
+    assert oversampling_weights([0.0, 0.99, 1.0, 7.0], 1.0, 3.0).tolist() == [3.0, 3.0, 1.0, 1.0]
     with pytest.raises(ValueError, match="factor is 0"):
-        favour_early([0.0], 1.0, 0.0)
+        oversampling_weights([0.0], 1.0, 0.0)
 
 
 @pytest.mark.parametrize(

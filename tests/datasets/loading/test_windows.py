@@ -52,18 +52,24 @@ def naive(arrays: Arrays, step: int, chunk: int, cameras: tuple[str, ...]) -> Ar
     return window
 
 
-@pytest.mark.parametrize("hold_steps", [0, 3, 20])
+@pytest.mark.parametrize("pad_last_action_steps", [0, 3, 20])
 def test_the_last_action_is_a_target_for_some_steps_after_the_end(
-    store: EpisodeStore, hold_steps: int
+    store: EpisodeStore, pad_last_action_steps: int
 ) -> None:
-    windows = Windows(store, chunk=9, cameras=(), hold_steps=hold_steps)
-    mixed = MixedWindows([Source(store.path)], [store], chunk=9, cameras=(), hold_steps=hold_steps)
+    windows = Windows(store, chunk=9, cameras=(), pad_last_action_steps=pad_last_action_steps)
+    mixed = MixedWindows(
+        [Source(store.path)],
+        [store],
+        chunk=9,
+        cameras=(),
+        pad_last_action_steps=pad_last_action_steps,
+    )
     without = Windows(store, chunk=9, cameras=())
     chosen = np.arange(len(windows))
     batch = windows.batch(chosen)
     ahead = batch["step"][:, None] + np.arange(9)
     ends = np.array(LENGTHS)[batch["episode"]][:, None]
-    np.testing.assert_array_equal(batch["action_mask"], ahead < ends + hold_steps)
+    np.testing.assert_array_equal(batch["action_mask"], ahead < ends + pad_last_action_steps)
     np.testing.assert_array_equal(batch["action"], without.batch(chosen)["action"])
     np.testing.assert_array_equal(batch["action_mask"], mixed.batch(chosen)["action_mask"])
 
@@ -77,7 +83,7 @@ def test_after_the_end_relative_actions_are_0(
     store = EpisodeStore.create(tmp_path / "relative")
     for seed, arrays in enumerate(episodes):
         store.write(arrays, EpisodeAttributes(relative, "reach", seed))
-    windows = Windows(store, chunk=9, cameras=(), hold_steps=20)
+    windows = Windows(store, chunk=9, cameras=(), pad_last_action_steps=20)
     batch = windows.batch(np.arange(len(windows)))
     for step, episode, action in zip(batch["step"], batch["episode"], batch["action"], strict=True):
         stored = episodes[int(windows.names[episode].split(".")[1])]["action"]
@@ -87,8 +93,10 @@ def test_after_the_end_relative_actions_are_0(
 
 
 def test_a_negative_time_of_holding_is_refused(store: EpisodeStore) -> None:
-    with pytest.raises(ValueError, match="hold_steps is -1; allowed: whole numbers 0 and above"):
-        Windows(store, hold_steps=-1)
+    with pytest.raises(
+        ValueError, match=r"pad_last_action_steps must be an integer of at least 0 \(got -1\)"
+    ):
+        Windows(store, pad_last_action_steps=-1)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +191,7 @@ def test_mistakes_are_explained(
         Windows(EpisodeStore.create(tmp_path / "empty"))
     with pytest.raises(ValueError, match=r"no camera 'frond'\. Did you mean 'front'"):
         Windows(store, cameras=("frond",))
-    with pytest.raises(ValueError, match="chunk is 0"):
+    with pytest.raises(ValueError, match="chunk must be an integer of at least 1"):
         Windows(store, chunk=0)
     windows = Windows(store)
     for wrong in (len(windows), -1):

@@ -178,10 +178,10 @@ def test_damage_is_named_and_the_other_episodes_stay_usable(
     bad, *good = store.names()
     spoil(store.path / bad)
     assert list(verify_store(store)) == [bad]
-    said = store.verify(bad)[0]
-    assert f"Episode {bad}" in said
-    assert message in said
-    if "zarr.json" in said and "action" not in said:
+    output = store.verify(bad)[0]
+    assert f"Episode {bad}" in output
+    assert message in output
+    if "zarr.json" in output and "action" not in output:
         way_out = f"set it aside: stringline-data verify store={store.path} set_aside=true"
         with pytest.raises(ValueError, match=way_out):
             store.episodes()
@@ -189,7 +189,7 @@ def test_damage_is_named_and_the_other_episodes_stay_usable(
         assert len(store.episode(name).arrays["action"]) == 6
     status, out, error = data_command("verify", f"store={store.path}")
     assert status == 2
-    assert said in out
+    assert output in out
     assert f"1 of 3 episodes in {store.path} are damaged" in error
     status, _, error = data_command("verify", f"store={store.path}", "set_aside=true")
     assert status == 2
@@ -219,16 +219,16 @@ def test_leftovers_of_a_killed_writer_are_described(
     """With the numbers of steps and frames; a running writer is not reported."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
 
-    def said() -> str:
+    def output() -> str:
         return data_command("verify", f"store={store.path}")[1]
 
     command = [sys.executable, "-c", RECORD, str(store.path)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as recorder:
         assert recorder.stdout is not None
         name = recorder.stdout.readline().strip()
-        assert "is incomplete" not in said()
+        assert "is incomplete" not in output()
         recorder.kill()
     assert (
         f"Episode {name} is incomplete: its writer was killed after 20 steps, 5 frames of "
         f"rgb/front."
-    ) in said()
+    ) in output()

@@ -94,10 +94,10 @@ def test_names_from_data_are_shown_in_one_line(
 ) -> None:
     """The name of an edited episode begins with the task that its data name."""
     monkeypatch.setattr(verbs, work, lambda *_, **__: [FORGED])
-    _, said, _ = data_command(*arguments, f"store={store.path}")
-    assert SHOWN in said
-    assert len(said.splitlines()) == 2
-    assert all(character.isprintable() for line in said.splitlines() for character in line)
+    _, output, _ = data_command(*arguments, f"store={store.path}")
+    assert SHOWN in output
+    assert len(output.splitlines()) == 2
+    assert all(character.isprintable() for line in output.splitlines() for character in line)
 
 
 @pytest.mark.parametrize("verb", ["delete", "filter", "split", "merge"])
@@ -135,6 +135,6 @@ def test_the_names_of_stores_are_shown_in_one_line(
         "merge": verbs.merge_stores,
     }[verb]
     action(config)
-    said = capsys.readouterr().out
-    assert "a\\x1b[2J\\nb" in said
-    assert len(said.splitlines()) == 1
+    output = capsys.readouterr().out
+    assert "a\\x1b[2J\\nb" in output
+    assert len(output.splitlines()) == 1

@@ -53,10 +53,10 @@ def test_the_report_and_the_file(
     store: EpisodeStore, tmp_path: Path, data_command: DataCommand
 ) -> None:
     output = tmp_path / "new" / "keyposes.json"
-    _, said, _ = data_command("keyposes", f"store={store.path}", f"output={output}")
-    assert f"{store.path}: 14 keyposes in 7 of 7 episodes." in said
-    assert "7  100 %  left closes, left opens" in said
-    rows = [line.split() for line in said.splitlines() if line.startswith("   mode")]
+    _, printed, _ = data_command("keyposes", f"store={store.path}", f"output={output}")
+    assert f"{store.path}: 14 keyposes in 7 of 7 episodes." in printed
+    assert "7  100 %  left closes, left opens" in printed
+    rows = [line.split() for line in printed.splitlines() if line.startswith("   mode")]
     assert [row[2:5] for row in rows[:2]] == [["4", "57", "%"], ["3", "43", "%"]]
     plain: dict[str, Any] = json.loads(output.read_text())
     assert plain["sequences"] == {"left closes, left opens": store.names()}
@@ -68,8 +68,8 @@ def test_the_report_and_the_file(
 @pytest.mark.slow
 def test_without_depth_the_report_says_so(tmp_path: Path, data_command: DataCommand) -> None:
     blind = grasp_store(tmp_path / "blind", (0.02, -0.02), blind=True)
-    _, said, _ = data_command("keyposes", f"store={blind.path}")
-    assert "no camera has depth and calibration" in said.replace("\n", " ")
+    _, printed, _ = data_command("keyposes", f"store={blind.path}")
+    assert "no camera has depth and calibration" in printed.replace("\n", " ")
 
 
 @pytest.mark.slow
@@ -94,10 +94,10 @@ def test_episodes_without_keyposes_end_the_command_with_the_way_out(
 @pytest.mark.slow
 def test_a_training_finds_the_clouds(store: EpisodeStore, data_command: DataCommand) -> None:
     words = ("held_out=2", "points=256", "stroke=0.2")
-    _, said, _ = data_command("clouds", f"store={store.path}", *words)
+    _, printed, _ = data_command("clouds", f"store={store.path}", *words)
     made = {file: file.stat().st_mtime_ns for file in cache_folder().rglob("*.npy")}
     assert len(made) == 7
-    assert f"{len(made)} clouds of 7 episodes" in said, "one image each"
+    assert f"{len(made)} clouds of 7 episodes" in printed, "one image each"
     chosen = ["policy.observation_encoder.clouds.points=256", "policy.events.stroke=0.2"]
     with initialize_config_module("stringline.configs", version_base="1.3"):
         composed = compose("train", ["training_recipe=keyposes", *chosen])
@@ -117,8 +117,8 @@ def test_a_training_finds_the_clouds(store: EpisodeStore, data_command: DataComm
     ("arguments", "answer"),
     [
         (["cameras=[overheat]"], "There is no camera 'overheat'. Did you mean 'overhead'"),
-        (["points=0"], "points is 0; allowed: whole numbers 1 and above"),
-        (["stroke=-1"], "stroke is -1; allowed: above 0"),
+        (["points=0"], "points must be an integer of at least 1 (got 0)"),
+        (["stroke=-1"], "stroke must be a number above 0 (got -1)"),
         (["stops=sometimes"], "There is no choice of stops 'sometimes'"),
     ],
 )

@@ -134,9 +134,9 @@ def test_the_command_tells_the_keyposes(
     ):
         monkeypatch.setattr(sys, "argv", ["stringline-view", *save, *options])
         main()
-        said = capsys.readouterr().out
-        assert answer in said
-        assert ("keyposes" in said.lower()) == (options != ["keyposes=false"])
+        output = capsys.readouterr().out
+        assert answer in output
+        assert ("keyposes" in output.lower()) == (options != ["keyposes=false"])
     monkeypatch.setattr(sys, "argv", ["stringline-view", *save, "events={strok: 0.9}"])
     with pytest.raises(SystemExit):
         main()

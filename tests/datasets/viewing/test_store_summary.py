@@ -51,7 +51,8 @@ def test_what_the_summary_counts(store: EpisodeStore) -> None:
     summary = summarise(store)
     assert summary.episodes == 7
     assert [
-        (row.task, row.episodes, row.successes, row.failures, row.unjudged) for row in summary.tasks
+        (row.task, row.episodes, row.successes, row.failures, row.unlabelled)
+        for row in summary.tasks
     ] == [("press_button", 2, 0, 0, 2), ("reach", 5, 3, 2, 0)]
     assert summary.sources == {"expert": 6, "teleoperation": 1}
     assert sum(row.seconds for row in summary.tasks) == pytest.approx(7 * 59 * 0.02)

@@ -252,7 +252,7 @@ def test_a_view_rejects_invalid_values(changes: dict[str, Tensor], message: str)
 
 
 def test_a_depth_unit_that_is_not_positive_is_rejected() -> None:
-    with pytest.raises(ValueError, match="depth_unit_m is 0; allowed: above 0"):
+    with pytest.raises(ValueError, match=r"depth_unit_m must be a number above 0 \(got 0\)"):
         View(height=HEIGHT, width=WIDTH, depth_unit_m=0)
 
 

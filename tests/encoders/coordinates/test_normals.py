@@ -45,10 +45,10 @@ def _degrees(first: Tensor, second: Tensor) -> Tensor:
     return torch.atan2(cross, (first * second).sum(dim=-1)).rad2deg()
 
 
-@pytest.mark.parametrize("reach", [1, 3])
+@pytest.mark.parametrize("radius_px", [1, 3])
 @pytest.mark.parametrize("normal", [_unit(0, 0, -1), _unit(0.3, -0.5, -1), _unit(-0.8, 0.6, -1)])
-def test_normals_of_a_plane_are_exact_up_to_the_border(normal: Tensor, reach: int) -> None:
-    found = surface_normals(_plane(normal, 0.7), 1.0, K, reach=reach)
+def test_normals_of_a_plane_are_exact_up_to_the_border(normal: Tensor, radius_px: int) -> None:
+    found = surface_normals(_plane(normal, 0.7), 1.0, K, radius_px=radius_px)
     torch.testing.assert_close(found, normal.expand(1, HEIGHT, WIDTH, 3), rtol=0, atol=1e-9)
 
 
@@ -175,12 +175,12 @@ def test_gradients_of_float_depth_are_right_and_finite_beside_holes() -> None:
     assert holed.grad.isfinite().all()
 
 
-def _mean_error_deg(noise_m: float, reach: int) -> float:
+def _mean_error_deg(noise_m: float, radius_px: int) -> float:
     normal = _unit(0.3, -0.5, -1)
     noise = torch.randn(
         1, HEIGHT, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
-    found = surface_normals(_plane(normal, 0.7) + noise_m * noise, 1.0, K, reach=reach)
+    found = surface_normals(_plane(normal, 0.7) + noise_m * noise, 1.0, K, radius_px=radius_px)
     valid = found.norm(dim=-1) > 0
     return float(_degrees(found[valid], normal).mean())
 
@@ -200,7 +200,10 @@ Change = Callable[[], Tensor]
     ("change", "message"),
     [
         (lambda: surface_normals(torch.ones(4, 4), 1.0, K), r"depth has shape \(4, 4\)"),
-        (lambda: surface_normals(torch.ones(1, 4, 4), 1.0, K, reach=0), "reach is 0.*reach from 1"),
+        (
+            lambda: surface_normals(torch.ones(1, 4, 4), 1.0, K, radius_px=0),
+            "radius_px is 0.*radius_px from 1",
+        ),
         (
             lambda: surface_normals(torch.ones(1, 4, 4), 1.0, K, steepest_deg=90.0),
             "steepest_deg is 90.0.*between 0 and 90",

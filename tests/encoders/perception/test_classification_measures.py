@@ -26,7 +26,7 @@ def test_within_a_pair_only_both_logits_count() -> None:
 
 
 def test_errors_are_named() -> None:
-    with pytest.raises(ValueError, match="label is 3; allowed: whole numbers 0 to 2"):
+    with pytest.raises(ValueError, match=r"label must be an integer from 0 to 2 \(got 3\)"):
         classified(LOGITS, [0, 1, 2, 3])
     with pytest.raises(ValueError, match=r"shape \(4, 3\) and the labels \(3,\)"):
         classified(LOGITS, LABELS[:3])

@@ -203,7 +203,7 @@ def test_a_study_lists_its_settings_and_the_share_of_changed_predictions(
 ) -> None:
     made = network(NoEncoding)
     examples = Examples(colours, range(6), made.contract)
-    rows = PatchShuffling(draws=2).measure(made, examples)
+    rows = PatchShuffling(permutations=2).measure(made, examples)
     assert [(row["setting"], row["changed"]) for row in rows] == [
         ("permutation 0", 0.0),
         ("permutation 1", 0.0),

@@ -51,7 +51,7 @@ def test_focal_loss_and_gradient_stay_finite_at_large_logits() -> None:
 
 
 def test_focal_loss_refuses_wrong_weights() -> None:
-    with pytest.raises(ValueError, match="alpha is 1.5; allowed: 0 to 1"):
+    with pytest.raises(ValueError, match=r"alpha must be a number from 0 to 1 \(got 1.5\)"):
         focal_loss(torch.zeros(1), torch.zeros(1), alpha=1.5)
 
 

@@ -158,5 +158,5 @@ def test_the_published_number_of_points_has_the_stated_error() -> None:
     b = boxes(1, 3)[0]
     near = replace(b, centre=a.centre)
     assert 0 < sampled_standard_error(a, near) < 0.002
-    with pytest.raises(ValueError, match="points is 0; allowed: whole numbers 1 and above"):
+    with pytest.raises(ValueError, match=r"points must be an integer of at least 1 \(got 0\)"):
         sampled_iou(a, near, points=0)

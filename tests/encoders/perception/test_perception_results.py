@@ -116,5 +116,5 @@ def test_a_share_of_the_training_images_has_all_classes_and_grows(colours: Image
         16, 16, fit="pad", frame="camera"
     )
     assert small.fingerprint() != whole.fingerprint()
-    with pytest.raises(ValueError, match="train_share is 0; allowed"):
+    with pytest.raises(ValueError, match="train_share must be a number above 0"):
         data(0)

@@ -81,7 +81,7 @@ def test_the_initial_bias_is_best_for_random_towers() -> None:
 
 
 def test_a_batch_of_one_and_wrong_shapes_are_named() -> None:
-    with pytest.raises(ValueError, match="batch_size is 1; allowed: whole numbers 2 and above"):
+    with pytest.raises(ValueError, match=r"batch_size must be an integer of at least 2 \(got 1\)"):
         initial_bias(1)
     images, texts = draws()
     with pytest.raises(ValueError, match=r"texts \(5, 8\); allowed: the same"):

@@ -70,7 +70,7 @@ def test_texts_that_do_not_fit_are_named() -> None:
     cut = TextTower(tokeniser=PAIRS, dim=16, heads=2, length=2, truncate=True)
     assert cut.is_longer(TEXTS[0])
     assert cut.numbers(TEXTS[0]).shape == (2,)
-    with pytest.raises(ValueError, match="batch_size is 1; allowed"):
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 2"):
         towers(batch_size=1)
     clip = LabelledClip(rgb=np.zeros((2, SIDE, SIDE, 3), np.uint8))
     with pytest.raises(ValueError, match="allowed: images with captions"):

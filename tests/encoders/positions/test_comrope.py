@@ -136,5 +136,5 @@ def test_invalid_settings_and_matrices_are_rejected() -> None:
         encoding.set_angle_matrices(torch.ones(2, 4, 4, 4))
     with pytest.raises(ValueError, match="block is 6; allowed: even divisors of head_dim 16"):
         ComRopeLd(2, 16, 3, block=6)
-    with pytest.raises(ValueError, match="init_std is -1.0; allowed: 0 and above"):
+    with pytest.raises(ValueError, match=r"init_std must be a number of at least 0 \(got -1.0\)"):
         ComRopeLd(2, 16, 3, init_std=-1.0)

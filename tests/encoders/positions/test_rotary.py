@@ -203,7 +203,7 @@ def test_any_frequencies_combine_with_any_basis(
             lambda: RopeMixed(2, 16, 2, theta=10.0, wavelengths=(1.0, 2.0)),
             "initialised by wavelengths, theta; allowed",
         ),
-        (lambda: RopeMixed(2, 16, 2, theta=1.0), "theta is 1.0; allowed: above 1"),
+        (lambda: RopeMixed(2, 16, 2, theta=1.0), r"theta must be a number above 1 \(got 1.0\)"),
         (lambda: Rope(2, 4, 3, theta=10.0), "3 axes with 2 planes"),
         (
             lambda: AxialFrequencies(1, 2, 8, theta=10.0, block=6),
@@ -213,7 +213,10 @@ def test_any_frequencies_combine_with_any_basis(
             lambda: MixedFrequencies(1, 2, 8, omega=torch.ones(1, 2, 7)),
             r"omega has shape \(1, 2, 7\); allowed: \(1 | 1, 2, 8\)",
         ),
-        (lambda: MixedFrequencies(1, 2, 8, uniform=0.0), "uniform is 0.0; allowed: above 0"),
+        (
+            lambda: MixedFrequencies(1, 2, 8, uniform=0.0),
+            r"uniform must be a number above 0 \(got 0.0\)",
+        ),
         (lambda: Rope(2, 16, 3, theta=10.0).zero_(), "are fixed and cannot start at zero"),
         (lambda: RopeMixed(2, 16, 3, wavelengths=(2.0, 1.0)), "0 < shortest <= longest"),
         (lambda: RopeMixed(2, 15, 3, wavelengths=(1.0, 2.0)), "head_dim even"),

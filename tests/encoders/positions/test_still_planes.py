@@ -84,8 +84,8 @@ def test_heads_with_own_frequencies_share_a_basis() -> None:
 @pytest.mark.parametrize(
     ("still", "message"),
     [
-        (1.0, r"still is 1.0; allowed: 0 to below 1"),
-        (-0.1, r"still is -0.1; allowed"),
+        (1.0, r"still must be a number of at least 0 and below 1 \(got 1.0\)"),
+        (-0.1, r"still must be a number of at least 0"),
         (0.8, r"still is 0.8, which leaves 2 of 8 planes; allowed: at least 3 rotating planes"),
     ],
 )

@@ -67,7 +67,7 @@ def main(directory: Path, size: int) -> None:
         def save(model: nn.Module, folder: Path = folder) -> None:
             save_file(model.state_dict(), folder / "weights.safetensors")
 
-        callbacks = Callbacks(weigh=lambda batch: batch["mask"].sum())
+        callbacks = Callbacks(loss_weight=lambda batch: batch["mask"].sum())
         trainer.fit(Line(), Rows(size), folder, save_model=save, callbacks=callbacks)
 
 

@@ -66,7 +66,7 @@ def train(
 @pytest.mark.parametrize("parts", [2, 3, 8])
 def test_parts_equal_the_whole(tmp_path: Path, parts: int) -> None:
     """Weights, losses and gradient norms, also for parts of unequal sizes and weights."""
-    callbacks = Callbacks(weigh=counted)
+    callbacks = Callbacks(loss_weight=counted)
     (whole, one) = train(tmp_path, 1, callbacks)
     (divided, other) = train(tmp_path, parts, callbacks)
     torch.testing.assert_close(

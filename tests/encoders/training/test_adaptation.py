@@ -200,11 +200,11 @@ def test_a_factor_of_an_unknown_part_and_a_model_without_layers_are_refused() ->
     [
         ({"freeze": "encoder"}, r"freeze is 'encoder'; allowed: a list of parts, such as \[enco"),
         ({"lora": ["encoder"]}, r"lora is \['encoder'\]; allowed: a number for each part"),
-        ({"lora": {"encoder": 0}}, r"trainer.lora.encoder is 0; allowed: whole numbers 1 and"),
+        ({"lora": {"encoder": 0}}, r"trainer.lora.encoder must be an integer of at least 1"),
         ({"learning_rate_factors": {"encoder": 0}}, "trainer.learning_rate_factors.encoder is 0"),
         ({"attention": "fp8"}, r"trainer.attention is 'fp8'; allowed: 'float32', 'bf16'"),
         ({"device": "gpu"}, r"trainer.device is 'gpu'; allowed: 'auto', 'cuda'"),
-        ({"readers": 0}, r"trainer.readers is 0; allowed: whole numbers 1 and above"),
+        ({"num_workers": 0}, r"trainer.num_workers must be an integer of at least 1 \(got 0\)"),
     ],
 )
 def test_wrong_settings_are_refused(chosen: dict[str, Any], message: str) -> None:
@@ -218,13 +218,13 @@ def test_numbers_of_parts_can_be_given_on_a_command_line(trainer: str, option: s
     given = [f"trainer={trainer}", f"trainer.{option}={{encoder: 2, blocks.*.head: 1}}"]
     with initialize_config_module("stringline.configs", version_base="1.3"):
         composed = compose("train", overrides=given).trainer
-    chosen = instantiate(composed, least_processes=1, device="auto")
+    chosen = instantiate(composed, min_processes=1, device="auto")
     assert getattr(chosen, option) == {"encoder": 2, "blocks.*.head": 1}
 
 
 def test_the_fingerprint_names_what_decides_the_weights_and_nothing_of_the_machine() -> None:
     plain = settings().fingerprint()
-    machine = {"readers": 4, "device": "cuda", "least_processes": 2, "pin_memory": True}
+    machine = {"num_workers": 4, "device": "cuda", "min_processes": 2, "pin_memory": True}
     assert settings(read_every=50, **machine, freeze=[], lora={}).fingerprint() == plain
     chosen = settings(freeze=["encoder"], tf32=True).fingerprint()
     assert chosen == plain | {"freeze": ["encoder"], "tf32": True}

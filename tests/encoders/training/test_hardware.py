@@ -17,7 +17,7 @@ def settings(**chosen: Any) -> TrainerSettings:
     [
         ({"device": "cuda"}, 0, {}, r"is 'cuda', but there is no GPU.*; trainer=laptop is the pre"),
         ({"pin_memory": True}, 0, {}, r"pin_memory is true, but there is no GPU.*trainer=laptop"),
-        ({"least_processes": 2}, 1, {}, r"number of processes is 1; start them by `torchrun .*"),
+        ({"min_processes": 2}, 1, {}, r"number of processes is 1; start them by `torchrun .*"),
         (
             {"device": "cuda"},
             2,

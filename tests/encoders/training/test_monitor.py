@@ -45,7 +45,7 @@ def test_batches_have_their_weight_in_the_validation_loss() -> None:
     both = ValidationLoss(lambda: iter([large, small]))(model)
     assert both == pytest.approx((16 * means[0] + 4 * shifted) / 20)
     assert ValidationLoss(
-        lambda: iter([large, small]), weigh=lambda batch: torch.tensor(len(batch["x"]) == 16)
+        lambda: iter([large, small]), loss_weight=lambda batch: torch.tensor(len(batch["x"]) == 16)
     )(model) == pytest.approx(means[0])
     with pytest.raises(ValueError, match="at least one batch"):
         ValidationLoss(lambda: iter(()))(model)

@@ -204,9 +204,13 @@ def test_the_fingerprint_of_a_run_contains_its_precision(
 
 
 def test_settings_out_of_range_are_rejected() -> None:
-    with pytest.raises(ValueError, match=r"trainer.steps is 0; allowed: whole numbers 1 and above"):
+    with pytest.raises(
+        ValueError, match=r"trainer.steps must be an integer of at least 1 \(got 0\)"
+    ):
         Trainer(steps=0, batch_size=1)
-    with pytest.raises(ValueError, match=r"trainer.seed is -1; allowed: whole numbers 0 and above"):
+    with pytest.raises(
+        ValueError, match=r"trainer.seed must be an integer of at least 0 \(got -1\)"
+    ):
         Trainer(steps=1, batch_size=1, seed=-1)
     with pytest.raises(ValueError, match=r"precision is 'fp8'; allowed: 'auto', 'bf16', 'no'"):
         Trainer(steps=1, batch_size=1, precision="fp8")

@@ -360,5 +360,7 @@ def test_invalid_masks_and_dropouts_are_refused(
         layer(x, places, mask=torch.ones(3, 3, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"^mask is \(1, 1, 3, 3\) torch.float32; allowed:"):
         layer(x, places, mask=torch.ones(1, 1, 3, 3))
-    with pytest.raises(ValueError, match=r"^dropout is 1.0; allowed: 0 to below 1\.$"):
+    with pytest.raises(
+        ValueError, match=r"^dropout must be a number of at least 0 and below 1 \(got 1.0\)\.$"
+    ):
         PositionalAttention(32, 2, dropout=1.0)

@@ -54,10 +54,10 @@ def test_normals_are_a_second_image_in_the_range_of_colours(base_frame: bool) ->
     view = _view()
     assert view.depth is not None
     assert view.intrinsics is not None
-    first, second = SurfaceNormals(base_frame=base_frame, reach=2)(COLOURS.bfloat16(), view)
+    first, second = SurfaceNormals(base_frame=base_frame, radius_px=2)(COLOURS.bfloat16(), view)
     assert torch.equal(first, COLOURS.bfloat16())
     expected = surface_normals(
-        view.depth, 0.001, view.intrinsics, view.T_base_camera if base_frame else None, reach=2
+        view.depth, 0.001, view.intrinsics, view.T_base_camera if base_frame else None, radius_px=2
     )
     assert torch.equal(second, (2 * expected).bfloat16())
     assert torch.sign(second[second[..., 2] != 0][:, 2].mean()) == (1 if base_frame else -1)
@@ -73,9 +73,9 @@ def test_without_depth_or_geometry_normals_are_zero() -> None:
 def test_normals_in_place_of_colours_are_those_beside_them() -> None:
     """No colour has an effect, and a camera without depth or geometry is named."""
     for base_frame in (True, False):
-        alone = NormalsOnly(base_frame=base_frame, reach=2)
+        alone = NormalsOnly(base_frame=base_frame, radius_px=2)
         (seen,) = alone(COLOURS, _view())
-        expected = SurfaceNormals(base_frame=base_frame, reach=2)(COLOURS, _view())[1]
+        expected = SurfaceNormals(base_frame=base_frame, radius_px=2)(COLOURS, _view())[1]
         assert torch.equal(seen, expected)
         assert torch.equal(alone(0 * COLOURS, _view())[0], seen)
         assert seen.abs().max() > 1.9
@@ -120,7 +120,7 @@ def test_a_configuration_selects_the_depth_input() -> None:
 
 
 def test_normals_reject_arguments_out_of_range() -> None:
-    for arguments in ({"reach": 0}, {"steepest_deg": 0.0}, {"steepest_deg": 90.0}):
+    for arguments in ({"radius_px": 0}, {"steepest_deg": 0.0}, {"steepest_deg": 90.0}):
         with pytest.raises(ValueError, match="allowed: from 1, and between 0 and 90"):
             SurfaceNormals(**arguments)  # type: ignore[arg-type]
 

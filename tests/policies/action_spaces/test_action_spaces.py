@@ -242,7 +242,7 @@ def test_unsuitable_contracts_are_rejected() -> None:
         ValueError, match=r"absolute targets of its 14 joints in their order .*; commanded are 13"
     ):
         GripperPoses(contract=replace(CONTRACT, action=CONTRACT.action[:13]))
-    with pytest.raises(ValueError, match=r"tolerance is 0"):
+    with pytest.raises(ValueError, match=r"tolerance must be a number above 0"):
         GripperPoses(contract=CONTRACT, tolerance=0)
     assert ContractActions(contract=relative).dim == 1
 

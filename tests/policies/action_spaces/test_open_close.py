@@ -275,7 +275,9 @@ def test_grippers_that_cannot_do_it_are_refused(
     for wrong in wrongs:
         with pytest.raises(ValueError, match=r"allowed: 0 <= closed < opened <= 1\.$"):
             space_of(CONTRACT, **wrong)
-    with pytest.raises(ValueError, match=r"hysteresis is 1; allowed: 0 to below 1"):
+    with pytest.raises(
+        ValueError, match=r"hysteresis must be a number of at least 0 and below 1 \(got 1\)"
+    ):
         space_of(CONTRACT, hysteresis=1)
     still = write_store(tmp_path / "still", still=True)
     with pytest.raises(

@@ -135,7 +135,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(
             LossModule(policy),
             divided,
             bf16=False,
-            weigh=lambda part: part["action_mask"].sum(),
+            loss_weight=lambda part: part["action_mask"].sum(),
         )
         found.append(
             (
@@ -263,11 +263,11 @@ def test_prefixes_are_rejected(act: MakeAct) -> None:
     ("wrong", "message"),
     [
         ({"dim": 30, "heads": 4}, "dim is 30 with 4 heads; allowed: multiples of 8."),
-        ({"latent": 0}, "latent is 0; allowed: whole numbers 1 and above."),
-        ({"decoder_layers": 0}, "decoder_layers is 0; allowed: whole numbers 1 and above."),
-        ({"encoder_layers": 0}, "encoder_layers is 0; allowed: whole numbers 1 and above."),
-        ({"kl_weight": -1.0}, "kl_weight is -1.0; allowed: 0 and above."),
-        ({"chunk": 0}, "chunk is 0; allowed: whole numbers 1 and above."),
+        ({"latent": 0}, r"latent must be an integer of at least 1 \(got 0\)."),
+        ({"decoder_layers": 0}, r"decoder_layers must be an integer of at least 1 \(got 0\)."),
+        ({"encoder_layers": 0}, r"encoder_layers must be an integer of at least 1 \(got 0\)."),
+        ({"kl_weight": -1.0}, r"kl_weight must be a number of at least 0 \(got -1.0\)."),
+        ({"chunk": 0}, r"chunk must be an integer of at least 1 \(got 0\)."),
     ],
 )
 def test_sizes_out_of_range_are_rejected(

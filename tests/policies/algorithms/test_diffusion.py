@@ -15,7 +15,7 @@ from stringline.policies.algorithms.chunk_policy import ChunkPolicy, masked_mean
 from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.algorithms.samplers import (
     make_scheduler,
-    ready,
+    with_timesteps,
 )
 from stringline.policies.checkpoints.load import (
     SHIPPED,
@@ -58,7 +58,7 @@ def test_actions_beyond_the_end_have_no_effect(
 def test_draws_share_the_conditioning_tokens(
     make_policy: MakePolicy, make_batch: MakeBatch
 ) -> None:
-    """K draws together are the K draws one by one."""
+    """K samples together are the K samples one by one."""
     policy = make_policy()
     assert isinstance(policy, DiffusionPolicy)
     conditioning = policy.observation_encoder(make_batch(2))
@@ -152,10 +152,10 @@ def test_the_default_is_unchanged(make_policy: MakePolicy, make_batch: MakeBatch
     clean = action[:, None].expand(-1, 2, -1, -1)
     noise = torch.randn_like(clean)
     step = torch.randint(100, clean.shape[:2])
-    kept = scheduler.alphas_cumprod[step][..., None, None]
+    alphas_cumprod = scheduler.alphas_cumprod[step][..., None, None]
     precomputed = policy.precompute(policy.denoiser, conditioning)
     predicted = policy.denoiser(
-        kept.sqrt() * clean + (1 - kept).sqrt() * noise,
+        alphas_cumprod.sqrt() * clean + (1 - alphas_cumprod).sqrt() * noise,
         step.float() / 100,
         precomputed,
         conditioning.present,
@@ -191,7 +191,7 @@ def test_the_default_number_of_steps_divides_the_levels() -> None:
             zero_terminal_snr=False,
             reach=1.0,
         )
-        strides = -ready(sampler, steps).timesteps.diff()
+        strides = -with_timesteps(sampler, steps).timesteps.diff()
         assert bool((strides == shipped.noise_levels // steps).all()) == lands
     assert load_description(SHIPPED / "hand_over_banana")["model"]["sampling_steps"] == 8, (
         "checkpoints keep their own"
@@ -219,7 +219,7 @@ def test_another_denoiser_replaces_the_transformer(
         ("policy.sampler=dpm", r"no sampler 'dpm'\. Did you mean 'ddpm'"),
         ("policy.spacing=linspace", r"no timestep spacing 'linspace'.*Allowed: leading, trailing"),
         ("policy.sampling_steps=101", r"sampling_steps is 101; allowed: 1 to noise_levels = 100"),
-        ("policy.draws=0", r"draws is 0; allowed: whole numbers 1 and above"),
+        ("policy.noise_samples=0", r"noise_samples must be an integer of at least 1 \(got 0\)"),
     ],
 )
 def test_invalid_settings_are_rejected(

@@ -111,7 +111,7 @@ def test_the_choice_follows_the_energy() -> None:
 
 def test_a_constant_energy_changes_no_mode(make_energy: MakeEnergy) -> None:
     """With log odds of zero the choice is uniform and Langevin steps keep y near its proposal."""
-    policy = make_energy("policy.refining_steps=20", "policy.observation_encoder.joints=tokens")
+    policy = make_energy("policy.refinement_steps=20", "policy.observation_encoder.joints=tokens")
     assert isinstance(policy.energy, nn.Module)
     for name in ("read_action.weight", "read_action.bias"):
         nn.init.zeros_(policy.energy.get_parameter(name))
@@ -200,7 +200,7 @@ def test_the_policy_improves_its_coarse_proposal(
         "policy.chunk=2",
         "policy.dim=64",
         "policy.depth=2",
-        "policy.draws=4",
+        "policy.noise_samples=4",
         "policy.sampling_steps=2",
         "policy.observation_encoder.joints=tokens",
     )
@@ -237,15 +237,24 @@ def test_the_policy_improves_its_coarse_proposal(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("policy.negatives=0", r"negatives is 0; allowed: whole numbers 1 and above"),
-        ("policy.candidates=0", r"candidates is 0; allowed: whole numbers 1 and above"),
-        ("policy.landing_steps=0", r"landing_steps is 0; allowed: whole numbers 1 and above"),
-        ("policy.refining_steps=-1", r"refining_steps is -1; allowed: whole numbers 0 and above"),
-        ("policy.temperature=-0.5", r"temperature is -0.5; allowed: 0 and above"),
-        ("policy.ranking_weight=-1", r"ranking_weight is -1; allowed: 0 and above"),
-        ("policy.refining_level=0", r"refining_level is 0; allowed: above 0, up to 1"),
-        ("policy.refining_level=1.5", r"refining_level is 1.5; allowed: above 0, up to 1"),
-        ("policy.refining_scale=0", r"refining_scale is 0; allowed: above 0"),
+        ("policy.negatives=0", r"negatives must be an integer of at least 1 \(got 0\)"),
+        ("policy.candidates=0", r"candidates must be an integer of at least 1 \(got 0\)"),
+        ("policy.final_steps=0", r"final_steps must be an integer of at least 1 \(got 0\)"),
+        (
+            "policy.refinement_steps=-1",
+            r"refinement_steps must be an integer of at least 0 \(got -1\)",
+        ),
+        ("policy.temperature=-0.5", r"temperature must be a number of at least 0 \(got -0.5\)"),
+        ("policy.ranking_weight=-1", r"ranking_weight must be a number of at least 0 \(got -1\)"),
+        (
+            "policy.refinement_noise_level=0",
+            r"refinement_noise_level must be a number above 0 and at most 1 \(got 0\)",
+        ),
+        (
+            "policy.refinement_noise_level=1.5",
+            r"refinement_noise_level must be a number above 0 and at most 1 \(got 1.5\)",
+        ),
+        ("policy.refinement_scale=0", r"refinement_scale must be a number above 0 \(got 0\)"),
         ("policy.solver=rk4", r"no solver 'rk4'"),
     ],
 )

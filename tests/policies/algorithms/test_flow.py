@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.algorithms.flow import EVALUATIONS, FlowPolicy, Solver, walk
+from stringline.policies.algorithms.flow import EVALUATIONS, FlowPolicy, Solver, integrate_ode
 from stringline.policies.observation.interfaces import ConditioningTokens
 
 MakeBatch = Callable[[int], dict[str, Tensor]]
@@ -85,7 +85,7 @@ def test_errors_of_solvers_have_the_expected_order(solver: Solver, order: int) -
     start = torch.ones(1, dtype=torch.float64)
     exact = math.exp((math.sin(3.0) - math.sin(0.6)) / 3)
     errors = [
-        abs(walk(velocity, start, level=0.8, steps=steps, solver=solver).item() - exact)
+        abs(integrate_ode(velocity, start, level=0.8, steps=steps, solver=solver).item() - exact)
         for steps in (40, 80)
     ]
     assert evaluations == 120 * EVALUATIONS[solver]
@@ -97,7 +97,7 @@ def test_levels_have_the_chosen_distribution(make_flow: MakeFlow) -> None:
     torch.manual_seed(0)
     shape, like = torch.Size((20_000, 2)), torch.zeros(())
     even, beta = (
-        make_flow("policy.levels=uniform")._draw_levels(shape, like),
+        make_flow("policy.noise_level_distribution=uniform")._draw_levels(shape, like),
         make_flow()._draw_levels(shape, like),
     )
     assert even.mean().item() == pytest.approx(0.5, abs=0.01)
@@ -109,7 +109,7 @@ def test_levels_have_the_chosen_distribution(make_flow: MakeFlow) -> None:
 
 def test_the_loss_is_that_of_the_velocity(make_flow: MakeFlow, make_batch: MakeBatch) -> None:
     """A network of zeros leaves the mean square of data - noise inside the episode."""
-    policy, batch = make_flow("policy.draws=3"), make_batch(2)
+    policy, batch = make_flow("policy.noise_samples=3"), make_batch(2)
     assert isinstance(policy.denoiser, nn.Module)
     for name in ("read_action.weight", "read_action.bias"):
         nn.init.zeros_(policy.denoiser.get_parameter(name))
@@ -140,9 +140,12 @@ def test_draws_depend_on_the_seed(make_flow: MakeFlow, make_batch: MakeBatch) ->
     ("override", "message"),
     [
         ("policy.solver=rk4", r"no solver 'rk4'\..*Allowed: euler, heun, midpoint"),
-        ("policy.levels=normal", r"no distribution of levels 'normal'\..*Allowed: beta, uniform"),
-        ("policy.sampling_steps=0", r"sampling_steps is 0; allowed: whole numbers 1 and above"),
-        ("policy.draws=0", r"draws is 0; allowed: whole numbers 1 and above"),
+        (
+            "policy.noise_level_distribution=normal",
+            r"no noise level distribution 'normal'\..*Allowed: beta, uniform",
+        ),
+        ("policy.sampling_steps=0", r"sampling_steps must be an integer of at least 1 \(got 0\)"),
+        ("policy.noise_samples=0", r"noise_samples must be an integer of at least 1 \(got 0\)"),
         ("policy.chunk=7", r"chunk is 7; allowed: multiples of steps_per_token = 2"),
     ],
 )

@@ -34,7 +34,7 @@ SMALL = (
     "policy.observation_encoder.depth=1",
     "policy.observation_encoder.voxels.tokens=24",
     "policy.observation_encoder.clouds.points=128",
-    "policy.draws=2",
+    "policy.voxel_samples=2",
 )
 IMAGES = (
     "policy/observation_encoder=places",

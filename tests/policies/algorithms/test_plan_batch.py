@@ -33,7 +33,7 @@ def observations(contract: Contract) -> dict[int, dict[str, Array]]:
     [
         (),
         ("+policy=flow",),
-        ("+policy=energy", "policy.refining_steps=2"),
+        ("+policy=energy", "policy.refinement_steps=2"),
         ("policy.sampler=ddpm",),
         ("+coordinates=grid",),
     ],
@@ -112,7 +112,7 @@ def test_an_observation_without_a_key_is_rejected(
 def test_sizes_that_are_refused(make_policy: MakePolicy) -> None:
     policy = make_policy()
     check_plan_batch(policy, 4)
-    with pytest.raises(ValueError, match=r"plan_batch is 0; allowed: "):
+    with pytest.raises(ValueError, match=r"plan_batch must be an integer"):
         check_plan_batch(policy, 0)
     remote = RemotePolicy.__new__(RemotePolicy)
     check_plan_batch(remote, 1)

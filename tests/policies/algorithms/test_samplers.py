@@ -29,7 +29,7 @@ class GaussianDenoiser(nn.Module):
 
     def __init__(self, scheduler_kept: Tensor, prediction: Prediction, spread: float) -> None:
         super().__init__()
-        self.kept, self.spread = scheduler_kept, spread
+        self.alphas_cumprod, self.spread = scheduler_kept, spread
         self.prediction: Prediction = prediction
 
     def precompute(self, conditioning: Tensor) -> Sequence[tuple[Tensor, ...]]:
@@ -42,11 +42,20 @@ class GaussianDenoiser(nn.Module):
         precomputed: Sequence[tuple[Tensor, ...]],
         present: Tensor | None = None,
     ) -> Tensor:
-        kept = self.kept[(level * len(self.kept)).round().long()][..., None, None]
-        share = kept.sqrt() * self.spread**2 / (kept * self.spread**2 + 1 - kept)
-        clean = 0.3 + share * (noisy - kept.sqrt() * 0.3)
+        alphas_cumprod = self.alphas_cumprod[(level * len(self.alphas_cumprod)).round().long()][
+            ..., None, None
+        ]
+        share = (
+            alphas_cumprod.sqrt()
+            * self.spread**2
+            / (alphas_cumprod * self.spread**2 + 1 - alphas_cumprod)
+        )
+        clean = 0.3 + share * (noisy - alphas_cumprod.sqrt() * 0.3)
         return target_of(
-            self.prediction, clean, (noisy - kept.sqrt() * clean) / (1 - kept).sqrt(), kept
+            self.prediction,
+            clean,
+            (noisy - alphas_cumprod.sqrt() * clean) / (1 - alphas_cumprod).sqrt(),
+            alphas_cumprod,
         )
 
 
@@ -76,9 +85,11 @@ def gaussian_chunks(
 def test_every_prediction_determines_the_clean_chunk(prediction: Prediction) -> None:
     generator = torch.Generator().manual_seed(0)
     clean, noise = torch.randn(2, 5, 3, 8, 14, generator=generator, dtype=torch.float64)
-    kept = torch.rand(5, 3, 1, 1, generator=generator, dtype=torch.float64)
-    noisy = kept.sqrt() * clean + (1 - kept).sqrt() * noise
-    back = clean_chunk(prediction, target_of(prediction, clean, noise, kept), noisy, kept)
+    alphas_cumprod = torch.rand(5, 3, 1, 1, generator=generator, dtype=torch.float64)
+    noisy = alphas_cumprod.sqrt() * clean + (1 - alphas_cumprod).sqrt() * noise
+    back = clean_chunk(
+        prediction, target_of(prediction, clean, noise, alphas_cumprod), noisy, alphas_cumprod
+    )
     torch.testing.assert_close(back, clean, rtol=0, atol=1e-9)
 
 

@@ -22,7 +22,7 @@ SIZES = (
     "policy.sampling_steps=20",
     "policy.dim=64",
     "policy.depth=1",
-    "policy.draws=8",
+    "policy.noise_samples=8",
     "policy.observation_encoder.joints=tokens",
 )
 # Training steps and further settings of each kind: an energy policy also proposes in training,
@@ -137,7 +137,7 @@ def test_both_modes_are_learned_by_the_unet(seed: int, build: Callable[..., Chun
         build(
             "+policy=diffusion",
             *SIZES,
-            "policy.draws=4",
+            "policy.noise_samples=4",
             f"+policy.denoiser={{{network}, {sizes}}}",
         ),
         400,
@@ -148,10 +148,10 @@ def test_both_modes_are_learned_by_the_unet(seed: int, build: Callable[..., Chun
 class BestDenoiser(nn.Module):
     """Predicts the clean chunk with the smallest possible error."""
 
-    def __init__(self, kept: Tensor) -> None:
+    def __init__(self, alphas_cumprod: Tensor) -> None:
         """Takes the share of signal in the variance at each level."""
         super().__init__()
-        self.kept = kept
+        self.alphas_cumprod = alphas_cumprod
 
     def precompute(self, conditioning: Tensor) -> Sequence[tuple[Tensor, ...]]:
         """Ignores the conditioning tokens."""
@@ -165,12 +165,14 @@ class BestDenoiser(nn.Module):
         present: Tensor | None = None,
     ) -> Tensor:
         """See `Denoiser`."""
-        kept = self.kept[(level * len(self.kept)).round().long()][..., None, None]
-        variance = kept * SPREAD**2 + 1 - kept
+        alphas_cumprod = self.alphas_cumprod[(level * len(self.alphas_cumprod)).round().long()][
+            ..., None, None
+        ]
+        variance = alphas_cumprod * SPREAD**2 + 1 - alphas_cumprod
         means = modes()[:, None, None]
-        away = noisy - kept.sqrt() * means
+        away = noisy - alphas_cumprod.sqrt() * means
         odds = SHARES.log()[:, None, None] - (away**2).sum(dim=(-2, -1)) / (2 * variance[..., 0, 0])
-        clean = means + kept.sqrt() * SPREAD**2 / variance * away
+        clean = means + alphas_cumprod.sqrt() * SPREAD**2 / variance * away
         return (odds.softmax(dim=0)[..., None, None] * clean).sum(dim=0)
 
 

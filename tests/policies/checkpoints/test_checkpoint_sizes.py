@@ -47,7 +47,10 @@ def altered(
         ({"model__chunk": 10**8}, r"model\.chunk is 100000000; allowed"),
         ({"model__depth": 60_000}, r"tensors, and its description builds a larger network"),
         ({"model__dim": 65_536}, r"tensors, and its description builds a larger network"),
-        ({"contract__control_hz": 1e-300}, r"control_hz is 1e-300; allowed: 0\.01 to 10000"),
+        (
+            {"contract__control_hz": 1e-300},
+            r"control_hz must be a number from 0\.01 to 10000 \(got 1e-300\)",
+        ),
     ],
 )
 def test_sizes_that_the_weights_do_not_have_are_refused_at_once(

@@ -168,7 +168,7 @@ def test_unknown_names_and_settings_are_rejected() -> None:
         ({"delay_s": None}, "delay_s is None"),
         (
             {"name": "temporal_ensembling", "decay": "much"},
-            "decay is .much.; allowed: finite numbers",
+            r"decay must be a finite number \(got .much.\)",
         ),
         ({"decay": 0.1}, "decay needs temporal_ensembling; the execution is receding_horizon"),
     ):

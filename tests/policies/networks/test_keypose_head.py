@@ -18,7 +18,7 @@ from stringline.policies.networks.keypose_head import (
     KeyposeNoise,
     KeyposePointer,
     Votes,
-    joined_draws,
+    joined_votes,
     modes_of,
     rotation_of,
 )
@@ -110,8 +110,8 @@ def test_more_modes_than_votes_are_finite() -> None:
 def test_joined_draws_weigh_alike_and_belong_to_their_row() -> None:
     torch.manual_seed(0)
     pointer = KeyposePointer(DIM).double()
-    votes = pointer(conditioning())  # Two rows: two draws of one observation.
-    joined = joined_draws(votes, 2)
+    votes = pointer(conditioning())  # Two rows: two samples of one observation.
+    joined = joined_votes(votes, 2)
     assert joined.logit.shape == (1, A, 2 * N)
     weight = joined.logit.softmax(-1)
     torch.testing.assert_close(weight[..., :N].sum(-1), torch.full((1, A), 0.5), check_dtype=False)

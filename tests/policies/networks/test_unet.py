@@ -114,7 +114,7 @@ def test_the_level_is_embedded_as_published() -> None:
 
 
 def test_draws_are_independent_of_each_other(denoiser: UnetDenoiser) -> None:
-    """K draws together are the K draws one by one."""
+    """K samples together are the K samples one by one."""
     precomputed = denoiser.precompute(torch.randn(2, 7, 12))
     noisy, level = torch.randn(2, 3, 8, 5), torch.rand(2, 3)
     together = denoiser(noisy, level, precomputed)

@@ -63,9 +63,13 @@ def test_ages_are_converted_to_steps() -> None:
         ValueError, match=r"are \[5, 0\] steps at 5 Hz; allowed: different steps from 1"
     ):
         ObservationHistory((0.05, 1.0)).steps(5.0)
-    with pytest.raises(ValueError, match=r"history.dropout is 1.0; allowed: 0 to below 1"):
+    with pytest.raises(
+        ValueError, match=r"history.dropout must be a number of at least 0 and below 1 \(got 1.0\)"
+    ):
         ObservationHistory((0.1,), dropout=1.0)
-    with pytest.raises(ValueError, match=r"history.tolerance_s is -1; allowed: 0 and above"):
+    with pytest.raises(
+        ValueError, match=r"history.tolerance_s must be a number of at least 0 \(got -1\)"
+    ):
         ObservationHistory((0.1,), tolerance_s=-1)
 
 

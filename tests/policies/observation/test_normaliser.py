@@ -92,7 +92,7 @@ def test_clipping_limits_values_to_the_range(of_rows: KeyStatistics) -> None:
     assert clipped.reach == 1
     assert free.reach == pytest.approx(float(free.normalise(outlier)[2]), rel=1e-5)
     assert clipped.restore(clipped.normalise(outlier))[2] == pytest.approx(float(clipped.high[2]))
-    with pytest.raises(ValueError, match=r"floor is 0; allowed: above 0"):
+    with pytest.raises(ValueError, match=r"floor must be a number above 0 \(got 0\)"):
         MinMaxNormaliser(of_rows, floor=0)
 
 

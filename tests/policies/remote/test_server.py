@@ -64,7 +64,7 @@ def test_an_invalid_prefix_is_answered_with_a_message(
         }
         raw.send(pack({"type": "plan", "stamp": 1.0, "observation": seen, "committed": prefix}))
         answer = unpack(raw.recv(timeout=5, decode=False))
-        assert (answer["type"], answer["kind"]) == ("error", "mistake")
+        assert (answer["type"], answer["kind"]) == ("error", "client_error")
         assert re.search(words, answer["message"])
 
 
@@ -87,7 +87,7 @@ def test_a_mistake_is_answered_with_a_message_and_the_connection_continues(
         raw.recv()
         raw.send(message)
         answer = unpack(raw.recv(timeout=5, decode=False))
-        assert (answer["type"], answer["kind"]) == ("error", "mistake")
+        assert (answer["type"], answer["kind"]) == ("error", "client_error")
         assert re.search(words, answer["message"])
         raw.send(pack({"type": "begin", "seed": 3}))
         assert unpack(raw.recv(timeout=5, decode=False)) == {"type": "begun", "commits": False}
@@ -246,9 +246,11 @@ def test_a_port_in_use_is_reported(running: Callable[..., Running]) -> None:
 
 
 def test_an_invalid_port_or_number_of_clients_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"^port is 99999; allowed: whole numbers 0 to 65535\.$"):
+    with pytest.raises(
+        ValueError, match=r"^port must be an integer from 0 to 65535 \(got 99999\)\.$"
+    ):
         serve(Drift(), port=99999)
-    with pytest.raises(ValueError, match=r"^clients is 0; allowed: whole numbers 1 and above\.$"):
+    with pytest.raises(ValueError, match=r"^clients must be an integer of at least 1 \(got 0\)\.$"):
         PolicyServer(Drift(), clients=0)
 
 

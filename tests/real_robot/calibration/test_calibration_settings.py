@@ -48,7 +48,7 @@ GOOD: dict[str, Any] = {
             "The poses contain a value that is not a finite number",
         ),
         ({"poses": []}, "The list of poses is empty: calibration.poses"),
-        ({"speed": 0}, "calibration.speed is 0.0; allowed: above 0"),
+        ({"speed": 0}, r"calibration.speed must be a number above 0 \(got 0.0\)"),
         (
             {"method": "clouds"},
             "method=clouds needs another camera, which is calibrated: calibration.reference",

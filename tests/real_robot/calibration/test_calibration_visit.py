@@ -103,8 +103,8 @@ def test_poses_are_visited_smoothly_with_still_grippers_and_images_are_taken_at_
     np.testing.assert_allclose([way[:, 7] for way in arms.ways], 0.1, atol=1e-6)
     times = [when for _, when, _ in arms.taken]
     assert all(later > earlier for earlier, later in pairwise(times))  # Never the same image twice.
-    hinges = np.concatenate([np.diff(way[:, :7], axis=0) for way in arms.ways]) * HZ
-    assert np.abs(hinges).max() <= arms.settings.speed * 1.01
+    revolute = np.concatenate([np.diff(way[:, :7], axis=0) for way in arms.ways]) * HZ
+    assert np.abs(revolute).max() <= arms.settings.speed * 1.01
     jumps = [np.abs(b[0] - a[-1]).max() for a, b in pairwise(arms.ways)]
     assert max(jumps) < 1e-6
 
@@ -148,7 +148,7 @@ def test_after_a_hold_it_continues_from_the_measured_joints() -> None:
     assert [number for number, _, _ in arms.taken] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("reason", [Reason.RELEASED, Reason.BARRED])
+@pytest.mark.parametrize("reason", [Reason.RELEASED, Reason.CONTROLLER_REFUSES])
 @pytest.mark.parametrize("asked", [3, 9, 14], ids="after {} plans".format)
 def test_during_a_hold_the_motion_waits_and_then_begins_again_slowly(
     asked: int, reason: Reason
@@ -166,8 +166,8 @@ def test_during_a_hold_the_motion_waits_and_then_begins_again_slowly(
     arms.until_done()
     assert [number for number, _, _ in arms.taken] == [1, 2, 3]
     assert arms.said == []
-    hinges = np.concatenate([np.diff(way[:, :7], axis=0) for way in arms.ways]) * HZ
-    assert np.abs(hinges).max() <= arms.settings.speed * 1.01
+    revolute = np.concatenate([np.diff(way[:, :7], axis=0) for way in arms.ways]) * HZ
+    assert np.abs(revolute).max() <= arms.settings.speed * 1.01
     assert max(np.abs(b[0] - a[-1])[:7].max() for a, b in pairwise(arms.ways)) < 1e-6
 
 
@@ -176,7 +176,7 @@ def test_the_time_of_a_visit_does_not_pass_while_hold_to_run_is_released() -> No
     longest_s = arms.visit.longest_s
     assert not arms.visit.is_over(longest_s)
     assert arms.visit.is_over(longest_s + 0.1)
-    for reason in (Reason.RELEASED, Reason.BARRED, Reason(0)):
+    for reason in (Reason.RELEASED, Reason.CONTROLLER_REFUSES, Reason(0)):
         arms.held = reason
         for _ in range(10):
             arms.ask()

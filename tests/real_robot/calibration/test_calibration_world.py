@@ -56,11 +56,12 @@ def test_the_command_writes_a_file_with_the_pose_of_the_camera(
     poses = chosen["calibration"]["poses"] = chosen["calibration"]["poses"][:6]
     chosen["robot"]["emulator"]["capture"] = tmp_path
     assert session(chosen).run()
-    said, count = capsys.readouterr().out, len(poses)
-    assert f"ok      poses: {count}, in reach" in said
-    assert f"{count} of {count} poses were reached." in said
+    output, count = capsys.readouterr().out, len(poses)
+    assert f"ok      poses: {count}, in reach" in output
+    assert f"{count} of {count} poses were reached." in output
     assert (
-        f"wrist: written to {file}.\nDeployments read it with robot.calibration_file={file}" in said
+        f"wrist: written to {file}.\nDeployments read it with robot.calibration_file={file}"
+        in output
     )
     version = version_of(chosen["robot"]["driver"]["version"])
     commands = [

@@ -165,10 +165,11 @@ def test_a_deployment_takes_its_cameras_from_the_file_or_does_not_start(
     checklist, both = Checklist(), RobotFactory(robot(file, cameras=["wrist", "overhead"]))
     both.check(checklist, moving=True)
     checklist.check_passed()
-    said = capsys.readouterr().out
-    assert "wrist: calibrated, residual 1.25 mm, 0.08 degrees" in said
+    output = capsys.readouterr().out
+    assert "wrist: calibrated, residual 1.25 mm, 0.08 degrees" in output
     assert (
-        "overhead: not in the calibration file: the nominal pose of the embodiment is used" in said
+        "overhead: not in the calibration file: the nominal pose of the embodiment is used"
+        in output
     )
     hand = IIWA14.forward_kinematics(IIWA14.home)["arm"]
     np.testing.assert_allclose(both.embodiment.camera_poses(IIWA14.home)["wrist"], hand @ T)

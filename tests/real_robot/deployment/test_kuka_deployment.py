@@ -20,7 +20,7 @@ from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.policies.checkpoints.load import build_policy, open_policy, save_policy
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import check_embodiment
+from stringline.real_robot.emulated_evaluation.real_time_runner import check_embodiment
 from stringline.real_robot.robots.robot_settings import RobotSettings
 
 SMALL = (
@@ -29,7 +29,7 @@ SMALL = (
     "policy.observation_encoder.dim=32",
     "policy.observation_encoder.depth=2",
     "policy.chunk=30",
-    "policy.draws=2",
+    "policy.noise_samples=2",
     "policy.sampling_steps=2",
 )
 
@@ -97,12 +97,12 @@ def test_an_episode_on_an_emulated_kuka_arm(
     }  # On a busy machine many answers are late.
     chosen["log"]["folder"] = None if lock_step else str(tmp_path / "incidents")
     PolicyDeployment(DeploymentSettings.of(chosen)).run()
-    said = capsys.readouterr().out
-    assert "Deploying to kuka_emulated" in said
-    assert "ok      ports and servos" in said
-    assert "The safety filter" in said
-    assert "a controller has stopped its arm" not in said
-    assert "Incident logs" not in said  # A new world is not an incident.
+    output = capsys.readouterr().out
+    assert "Deploying to kuka_emulated" in output
+    assert "ok      ports and servos" in output
+    assert "The safety filter" in output
+    assert "a controller has stopped its arm" not in output
+    assert "Incident logs" not in output  # A new world is not an incident.
 
 
 @pytest.mark.slow
@@ -119,11 +119,11 @@ def test_an_episode_on_an_emulated_kuka_arm_behind_drake_iiwa_driver_in_real_tim
     with own_network():
         chosen = settings(*overrides, soon, robot="kuka_lcm_emulated")
         PolicyDeployment(DeploymentSettings.of(chosen)).run()
-    said = capsys.readouterr().out
-    assert "Deploying to kuka_lcm_emulated" in said
-    assert "ok      ports and servos" in said
-    assert "The safety filter" in said
-    assert "its driver program" not in said
+    output = capsys.readouterr().out
+    assert "Deploying to kuka_lcm_emulated" in output
+    assert "ok      ports and servos" in output
+    assert "The safety filter" in output
+    assert "its driver program" not in output
 
 
 @contextmanager
@@ -165,9 +165,9 @@ def test_on_a_busy_machine_arms_start_or_the_machine_is_named(
                 PolicyDeployment(DeploymentSettings.of(settings(*overrides, robot=robot))).run()
             except (ValueError, RuntimeError) as error:
                 print(f"FAULT: {error}")
-        said = capsys.readouterr().out
-        print(said)
-        good += "FAULT" not in said or "This computer is busy" in said
+        output = capsys.readouterr().out
+        print(output)
+        good += "FAULT" not in output or "This computer is busy" in output
     assert good >= 0.9 * tries
 
 

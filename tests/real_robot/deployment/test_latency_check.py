@@ -32,15 +32,15 @@ def test_the_report_and_its_file_agree(tmp_path: Path, capsys: pytest.CaptureFix
         settings("robot=kuka", "task=kuka_pick", "check_seconds=1", f"output={tmp_path / 'out'}")
     )
     borne = check.run()
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     found = json.loads((tmp_path / "out" / FILE).read_text())
     assert found["cycles"] == sum(found["histogram"]["counts"]) == 1000
-    assert f"largest {found['largest_ms']:.3f} ms" in said
-    assert f"kuka has cycles of 10 ms: this machine {'bears' if borne else 'does not'}" in said
+    assert f"largest {found['largest_ms']:.3f} ms" in output
+    assert f"kuka has cycles of 10 ms: this machine {'bears' if borne else 'does not'}" in output
     shortest = found["shortest_period_ms"]
-    assert ("bears none of the periods" in said) == (shortest is None)
+    assert ("bears none of the periods" in output) == (shortest is None)
     assert borne == (shortest is not None and shortest <= 10.0)
-    assert ("with real-time priority" in said) == found["real_time_priority"]
+    assert ("with real-time priority" in output) == found["real_time_priority"]
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_single_late_cycles_are_seen_in_the_histogram() -> None:
 
 
 def test_wrong_durations_and_a_policy_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"check_seconds is 0\.0; allowed: above 0"):
+    with pytest.raises(ValueError, match=r"check_seconds must be a number above 0 \(got 0\.0\)"):
         settings("check_seconds=0.0")
     with pytest.raises(ValueError, match="mode=check has no policy; see LatencyCheck"):
         PolicyDeployment(settings())

@@ -102,10 +102,10 @@ def test_the_records_of_the_device_process_are_drawn(device: DeviceProcess, tmp_
     assert scalars(found["/sent/left/waist"])[-1] == pytest.approx(ALOHA.home[0] + 0.59, abs=1e-6)
     assert scalars(found["/loop/command_age_ms"])[-1] == pytest.approx(590.0, abs=1e-3)
     assert 10 <= scalars(found["/filter/table"])[-1] <= 60  # The view began later than the log.
-    (said,) = [
+    (output,) = [
         text[0] for batch in found["/filter/mode"] for text in batch["TextLog:text"].to_pylist()
     ]
-    assert said == "HOLD: a target would move an arm into the table"
+    assert output == "HOLD: a target would move an arm into the table"
     strips = found["/world/arms"][-1]["LineStrips3D:strips"].to_pylist()[-1]
     assert np.allclose(
         strips[0],

@@ -92,9 +92,9 @@ def test_in_a_dry_run_commands_are_computed_and_no_byte_of_a_goal_leaves(
     assert rows[0].startswith("tick,time_s,mode,reasons,command/left/waist,")
     assert len(rows) == log.cycles + 1 == 61
     assert log.missed == 0
-    said = log.summary()
-    assert said[0] == "60 commands were computed and none was sent; 0 more were not seen."
-    assert said[1].startswith("  left/waist           ")
+    output = log.summary()
+    assert output[0] == "60 commands were computed and none was sent; 0 more were not seen."
+    assert output[1].startswith("  left/waist           ")
 
 
 def test_an_empty_command_log_is_reported() -> None:

@@ -25,7 +25,7 @@ SMALL = (
     "policy.observation_encoder.dim=32",
     "policy.observation_encoder.depth=2",
     "policy.chunk=30",
-    "policy.draws=2",
+    "policy.noise_samples=2",
     "policy.sampling_steps=2",
 )
 CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
@@ -72,10 +72,10 @@ def test_an_episode_on_emulated_arms(
     how = (f"robot.lock_step={lock_step}", f"execution={execution}", "execute_steps=24")
     chosen = settings(f"checkpoint={checkpoint}", "task.time_limit_s=1.0", *how)
     assert not PolicyDeployment(chosen).run()
-    said = capsys.readouterr().out
-    assert "ok      ports and servos: 18 servos answer and are configured correctly" in said
-    assert "The safety filter" in said
-    assert "furthest stage: start." in said
+    printed = capsys.readouterr().out
+    assert "ok      ports and servos: 18 servos answer and are configured correctly" in printed
+    assert "The safety filter" in printed
+    assert "furthest stage: start." in printed
 
 
 @pytest.mark.slow
@@ -144,8 +144,8 @@ def test_the_record_of_the_training_has_the_instruction(
     others = ("execute_steps=12", "task=mug_on_plate", "prompt=clap", "robot=aloha")
     with pytest.raises(ValueError, match="Not started"):
         PolicyDeployment(settings(f"checkpoint={checkpoint}", *others)).run()
-    (said,) = [message for message in caplog.messages if "recorded" in message]
-    assert said.endswith(
+    (printed,) = [message for message in caplog.messages if "recorded" in message]
+    assert printed.endswith(
         "recorded task=hand_over_banana, prompt=give it or wave, execute_steps=24; this command "
         "has task=mug_on_plate, prompt=clap, execute_steps=12."
     )
@@ -199,9 +199,9 @@ def test_a_dry_run_computes_and_moves_nothing(
         f"checkpoint={checkpoint}", "mode=dry_run", "task.time_limit_s=0.5", f"output={tmp_path}"
     )
     assert not PolicyDeployment(chosen).run()
-    said = capsys.readouterr().out
-    assert "Deploying to aloha_emulated, mode dry_run" in said
-    assert "50 commands were computed and none was sent; 0 more were not seen." in said
+    printed = capsys.readouterr().out
+    assert "Deploying to aloha_emulated, mode dry_run" in printed
+    assert "50 commands were computed and none was sent; 0 more were not seen." in printed
     assert len((tmp_path / "commands.csv").read_text().splitlines()) == 51
 
 
@@ -218,12 +218,12 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
         *kept,
     )
     assert not PolicyDeployment(chosen).run()
-    said = capsys.readouterr().out
-    assert "Arms and twin, over " in said
-    assert "Operator keys need a terminal; Ctrl-C makes the arms hold." in said
-    assert "Recorded as hand_over_banana.0001000000." in said, said
+    printed = capsys.readouterr().out
+    assert "Arms and twin, over " in printed
+    assert "Operator keys need a terminal; Ctrl-C makes the arms hold." in printed
+    assert "Recorded as hand_over_banana.0001000000." in printed, printed
     for line in ("cycle:       median ", "jitter:      median ", "command age: median "):
-        assert line in said
+        assert line in printed
     store = EpisodeStore.open(tmp_path / "store")
     (name,) = store.names()
     assert store.verify(name) == []
@@ -244,10 +244,10 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
             ("take_over=true",),
             "mode=shadow and take_over=true run in real time: robot.lock_step=false",
         ),
-        (("seed=-1",), "seed is -1; allowed: whole numbers 0 and above"),
-        (("seconds=0",), "seconds is 0; allowed: above 0"),
-        (("robot.device_hz=0",), "robot.device_hz is 0.0; allowed: above 0"),
-        (("robot.home_s=-1",), "robot.home_s is -1; allowed: 0 and above"),
+        (("seed=-1",), r"seed must be an integer of at least 0 \(got -1\)"),
+        (("seconds=0",), r"seconds must be a number above 0 \(got 0\)"),
+        (("robot.device_hz=0",), r"robot.device_hz must be a number above 0 \(got 0.0\)"),
+        (("robot.home_s=-1",), r"robot.home_s must be a number of at least 0 \(got -1\)"),
         (
             ("view=here",),
             "view is 'here'; allowed: null, spawn, FILE.rrd, or rerun.http://HOST:PORT/proxy",

@@ -111,11 +111,11 @@ def check_reports(told: str, address: str, failed: RemoteUnavailableError) -> No
     assert told.count(hold) == 2
     assert told.count("The policy has answered.") == 1
     folder = Path(stringline.configs.__path__[0])
-    said = explain(
+    output = explain(
         failed, Configuration(folder, "deploy", "stringline-deploy")
     )  # The report at the end of the command.
-    assert said is not None
-    assert said.startswith(f"There is no policy server at {address}: ")
+    assert output is not None
+    assert output.startswith(f"There is no policy server at {address}: ")
 
 
 def check_log(incident: Incident) -> None:

@@ -44,11 +44,11 @@ def test_a_scripted_hand_leads_emulated_arms_and_the_episode_is_stored(
         f"log.folder={tmp_path / 'log'}",
     )
     assert not TeleopDeployment(chosen).run()  # The banana was not moved.
-    said = capsys.readouterr().out
-    assert "ok      ports and servos of the followers: 18 servos answer" in said
-    assert "ok      ports and servos of the leaders: they answer, and have no torque" in said
-    assert "The scripted hand leads." in said
-    assert "No success after" in said
+    output = capsys.readouterr().out
+    assert "ok      ports and servos of the followers: 18 servos answer" in output
+    assert "ok      ports and servos of the leaders: they answer, and have no torque" in output
+    assert "The scripted hand leads." in output
+    assert "No success after" in output
     store = EpisodeStore.open(tmp_path / "store")
     (name,) = store.names()
     assert store.verify(name) == []
@@ -57,7 +57,7 @@ def test_a_scripted_hand_leads_emulated_arms_and_the_episode_is_stored(
     assert episode.attributes.success is False
     assert episode.attributes.task == "hand_over_banana"
     assert episode.arrays["action"][-1][2] == pytest.approx(bent[2], abs=0.01)
-    assert f"Recorded {episode.steps} steps as {name}" in said
+    assert f"Recorded {episode.steps} steps as {name}" in output
 
 
 def test_on_real_arms_all_missing_parts_are_reported_at_once(

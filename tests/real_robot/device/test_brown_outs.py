@@ -31,7 +31,7 @@ from stringline.real_robot.safety.reasons import Mode, Reason
 Vector = NDArray[np.float64]
 
 TICK_RAD = 2 * np.pi / 4096
-HINGES = np.concatenate([ALOHA.hinges[arm] for arm in ALOHA.arms])
+HINGES = np.concatenate([ALOHA.revolute_joints[arm] for arm in ALOHA.arms])
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ Vector = NDArray[np.float64]
 
 PERIOD = 0.01
 LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)
-HINGES = np.concatenate([ALOHA.hinges[arm] for arm in ALOHA.arms])
+HINGES = np.concatenate([ALOHA.revolute_joints[arm] for arm in ALOHA.arms])
 GRIPPERS = np.array([ALOHA.grippers[arm] for arm in ALOHA.arms])
 
 

@@ -22,7 +22,7 @@ from tests.real_robot.moving_arms import (
 
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.driver_interface.driver import ArmDriver, ArmState, SafeCommand
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import wire_lines
+from stringline.real_robot.emulated_evaluation.real_time_runner import wire_lines
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 

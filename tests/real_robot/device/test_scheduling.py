@@ -165,6 +165,6 @@ def test_a_load_that_has_just_begun_is_named(
         file.write_text(pressure)
     monkeypatch.setattr(scheduling, "_PRESSURE", file)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
-    said = scheduling.busy_machine()
-    assert said.startswith("This computer is busy, which delays messages: ") == bool(expected)
-    assert expected in said
+    output = scheduling.busy_machine()
+    assert output.startswith("This computer is busy, which delays messages: ") == bool(expected)
+    assert expected in output

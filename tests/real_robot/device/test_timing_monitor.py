@@ -17,6 +17,11 @@ from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
 from stringline.real_robot.drivers.fri.messages import Command
 from stringline.real_robot.drivers.fri.versions import version_of
+from stringline.real_robot.emulated_evaluation.real_time_runner import (
+    ServoLine,
+    WireCheck,
+    wire_lines,
+)
 from stringline.real_robot.emulators.program.arm_check import (
     FriLine,
     axis_check,
@@ -26,11 +31,6 @@ from stringline.real_robot.emulators.program.arm_check import (
 from stringline.real_robot.emulators.program.capture_file import ArrivalFile, Captured
 from stringline.real_robot.incidents.incident_log import IncidentLog, cycle_layout
 from stringline.real_robot.incidents.incident_records import ring_memory
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
-    ServoLine,
-    WireCheck,
-    wire_lines,
-)
 from stringline.real_robot.robots.backends import ServoBackend
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason

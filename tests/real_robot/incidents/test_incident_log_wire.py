@@ -146,9 +146,9 @@ def test_a_fault_and_a_key_leave_a_file_each(emulator: Emulator, tmp_path: Path)
     modes = [int(record["state"]["mode"]) for _, record in by_cause["fault"].cycles]
     assert Mode.HOLD in modes
     assert modes[-1] == Mode.FAULT
-    said = "\n".join(IncidentTable(by_cause["fault"]).lines())
-    assert "FAULT" in said
-    assert "right/wrist_angle (id 7): torque is off, overload" in said
+    output = "\n".join(IncidentTable(by_cause["fault"]).lines())
+    assert "FAULT" in output
+    assert "right/wrist_angle (id 7): torque is off, overload" in output
 
 
 def _logs(folder: Path) -> list[Path]:

@@ -15,9 +15,9 @@ from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.driver_interface.interlocks import STRAYED_RAD
+from stringline.real_robot.driver_interface.interlocks import TRACKING_ERROR_RAD
+from stringline.real_robot.emulated_evaluation import loop_evaluation
 from stringline.real_robot.execution.lock_step import LockStepEpisode
-from stringline.real_robot.protocol_in_the_loop import loop_evaluation
 from stringline.real_robot.robots.backends import (
     FriBackend,
     ServoBackend,
@@ -45,13 +45,15 @@ def test_the_tracking_limit_of_kuka_arms_is_below_the_distance_of_a_strayed_arm(
     transport: str,
 ) -> None:
     arms = emulated_backend(IIWA14_BIMANUAL.name, transport)
-    hinges = np.concatenate([*IIWA14_BIMANUAL.hinges.values()])
+    revolute = np.concatenate([*IIWA14_BIMANUAL.revolute_joints.values()])
     assert (
-        arms.limits(cartesian_speed=None, table_height=0.01).tracking[hinges] < STRAYED_RAD
+        arms.limits(cartesian_speed=None, table_height=0.01).tracking[revolute] < TRACKING_ERROR_RAD
     ).all()
-    assert arms.limits(tracking_rad=0.1).tracking[hinges] == pytest.approx(0.1)
-    for value in (STRAYED_RAD, 0.8, 0.0, math.nan, "0.1"):
-        with pytest.raises(ValueError, match=r"tracking_rad is .*; allowed: above 0, below 0\.3"):
+    assert arms.limits(tracking_rad=0.1).tracking[revolute] == pytest.approx(0.1)
+    for value in (TRACKING_ERROR_RAD, 0.8, 0.0, math.nan, "0.1"):
+        with pytest.raises(
+            ValueError, match=r"tracking_rad must be a number above 0 and below 0\.3 \(got .*\)"
+        ):
             arms.limits(tracking_rad=value)
 
 
@@ -139,11 +141,11 @@ def test_an_expert_succeeds_over_each_transport_as_in_simulation_and_results_nam
     assert episode.fault == []
     assert result.success
     assert result.plans == math.ceil(len(episode.positions) / (24 * CYCLES_PER_ACTION))
-    assert episode.counts.get(Reason.BARRED, 0) == 0
+    assert episode.counts.get(Reason.CONTROLLER_REFUSES, 0) == 0
     difference = largest_difference(joints, episode.positions[::CYCLES_PER_ACTION])
     # Targets are interpolated on the wire and steps in the direct run: half an action's time.
     # drake-iiwa-driver passes commands on a period later.
-    assert difference[IIWA14.hinges["arm"]].max() < apart
+    assert difference[IIWA14.revolute_joints["arm"]].max() < apart
     with pytest.raises(ValueError, match="transport"):
         loop_evaluation.LoopEvaluation(
             policy, task, execute_steps=24, workers=1, transport=other

@@ -20,13 +20,13 @@ from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
 from stringline.real_robot.deployment.teleop_deployment import TeleopDeployment
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaLeaders
-from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.operator.checklist import Checklist, CheckResult, StrictChecklist
-from stringline.real_robot.protocol_in_the_loop.loop_evaluation import open_lock_step_robot
-from stringline.real_robot.protocol_in_the_loop.real_time_runner import (
+from stringline.real_robot.emulated_evaluation.loop_evaluation import open_lock_step_robot
+from stringline.real_robot.emulated_evaluation.real_time_runner import (
     RealTimeRunner,
     real_time_emulator,
 )
+from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.operator.checklist import Checklist, CheckResult, StrictChecklist
 from stringline.real_robot.robots.robot_factory import RobotFactory
 from stringline.sim.worlds.task_settings import TaskSettings
 

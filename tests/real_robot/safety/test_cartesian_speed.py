@@ -83,8 +83,8 @@ def test_no_target_makes_a_point_too_fast_within_all_other_limits(
 def test_an_arm_moves_steadily_at_the_limit_and_comes_to_rest_at_its_target(name: str) -> None:
     body, limits, run = BODIES[name], LIMITS[name], Run(LIMITS[name], BODIES[name])
     target = body.home.copy()
-    for hinges in body.hinges.values():
-        target[hinges[0]] += 0.9
+    for revolute in body.revolute_joints.values():
+        target[revolute[0]] += 0.9
     for _ in range(100):
         run.step(target)
     assert Reason.CARTESIAN_SPEED in run.filter.reasons
@@ -101,7 +101,7 @@ def test_an_arm_moves_steadily_at_the_limit_and_comes_to_rest_at_its_target(name
 
 
 def test_hinges_that_turn_against_each_other_stay_slow_while_they_brake() -> None:
-    """Without the hinges that come to rest first, axis 6 would move the gripper at 0.45 m/s."""
+    """Without the joints that come to rest first, axis 6 would move the gripper at 0.45 m/s."""
     limits = LIMITS["iiwa14"]
     end = np.array([-0.31, -0.7, 0.75, -1.78, 0.49, -0.04, 0.56, 0.7])
     speed = np.array([0.0, 0.0, 0.29, -0.52, 0.0, -2.04, 0.93, 0.0])
@@ -168,7 +168,7 @@ def test_the_points_are_those_of_the_kinematics_and_within_reach(name: str) -> N
         camera = wrist_cameras(body, q)[chain.arm][:, None]
         expected = np.concatenate([ends, camera, gripper], axis=1)
         assert found[:, own] == pytest.approx(expected, abs=1e-12)
-        nudged = q[:, None] + 1e-6 * np.eye(len(body.joints))[points.hinges]
+        nudged = q[:, None] + 1e-6 * np.eye(len(body.joints))[points.revolute_joints]
         moved = context.surroundings.measure(nudged.reshape(-1, q.shape[1])).points[:, own]
         changes = moved.reshape(20, -1, *found[0, own].shape) - found[:, None, own]
         slopes = np.linalg.norm(changes, axis=-1).max(axis=(0, 2)) / 1e-6

@@ -108,7 +108,7 @@ def test_slopes_are_the_derivatives_of_the_distances(name: str) -> None:
         spare = both[1]
         gaps = around.gaps(measured, both, np.array([False, True]), most=0.3)
         slopes = around.slopes(measured, gaps)
-        nudges = step * np.eye(len(q))[around.hinges]
+        nudges = step * np.eye(len(q))[around.revolute_joints]
         above, below = (around.spare(around.measure(q + way * nudges)) for way in (1, -1))
         with np.errstate(invalid="ignore"):  # Distances without a meaning are infinite.
             change = (above - below).reshape(len(nudges), len(spare), -1) / (2 * step)
@@ -146,7 +146,7 @@ def test_a_raised_table_is_nearer() -> None:
 def test_arms_that_reach_forward_meet() -> None:
     q = ALOHA.home.copy()
     for arm in ALOHA.arms:
-        q[ALOHA.hinges[arm][1:3]] = 0.6, 0.3
+        q[ALOHA.revolute_joints[arm][1:3]] = 0.6, 0.3
     assert Clearance(ALOHA).measure(q).between.min() < 0.0
 
 
@@ -171,7 +171,7 @@ def test_walls_are_as_far_as_the_outermost_capsule() -> None:
 def test_the_distance_of_arms_is_exact_up_to_the_requested_one_also_in_a_batch() -> None:
     near = ALOHA.home.copy()
     for arm in ALOHA.arms:
-        near[ALOHA.hinges[arm][1:3]] = 0.6, 0.3
+        near[ALOHA.revolute_joints[arm][1:3]] = 0.6, 0.3
     exact = Clearance(ALOHA, exact_up_to=2.0)
     both = exact.measure(np.stack([ALOHA.home, near])).between
     assert np.allclose(both, [exact.measure(ALOHA.home).between, exact.measure(near).between])

@@ -48,7 +48,7 @@ def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
     limits = SafetyLimits.of(ALOHA, **settings)
     counts = {XM540: 2047, XM430: 1193}
     for index, joint in enumerate(ALOHA.joints):
-        if joint.kind == "hinge":
+        if joint.kind == "revolute":
             turning = [servo.model for servo in VIPERX if joint.name.endswith(f"/{servo.joint}")]
             largest = sum(
                 counts[model] * CURRENT_UNIT_A * model.torque_constant for model in turning
@@ -60,9 +60,9 @@ def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
     ("effort", "message"),
     [
         ([9.0] * 5, "effort has 5 entries; needed is one for each of left/waist"),
-        ([9.0] * 5 + [0.0], "effort is 0.0; allowed: above 0, up to 500."),
-        ([9.0] * 5 + [np.nan], "effort is nan; allowed: above 0, up to 500."),
-        ([9.0] * 5 + [501.0], "effort is 501.0; allowed: above 0, up to 500."),
+        ([9.0] * 5 + [0.0], "effort must be a number above 0 and at most 500 (got 0.0)."),
+        ([9.0] * 5 + [np.nan], "effort must be a number above 0 and at most 500 (got nan)."),
+        ([9.0] * 5 + [501.0], "effort must be a number above 0 and at most 500 (got 501.0)."),
     ],
 )
 def test_invalid_limits_of_effort_are_refused(effort: list[float], message: str) -> None:

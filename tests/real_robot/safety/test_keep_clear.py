@@ -79,11 +79,11 @@ def test_no_target_leads_an_arm_too_near_to_an_obstacle(
 
 def reaching(body: Embodiment, q: Vector, arm: str, place: Vector) -> Vector:
     """Returns the pose with the gripper of an arm at a position (3,), by Newton's method."""
-    q, hinges = q.copy(), body.hinges[arm]
+    q, revolute = q.copy(), body.revolute_joints[arm]
     for _ in range(50):
         now = body.forward_kinematics(q)[arm][:3, 3]
-        near = body.forward_kinematics(q + 1e-6 * np.eye(len(q))[hinges])[arm][:, :3, 3]
-        q[hinges] += np.clip(np.linalg.pinv((near - now).T / 1e-6) @ (place - now), -0.1, 0.1)
+        near = body.forward_kinematics(q + 1e-6 * np.eye(len(q))[revolute])[arm][:, :3, 3]
+        q[revolute] += np.clip(np.linalg.pinv((near - now).T / 1e-6) @ (place - now), -0.1, 0.1)
     assert body.forward_kinematics(q)[arm][:3, 3] == pytest.approx(place, abs=1e-4)
     return q
 
@@ -121,7 +121,7 @@ def test_an_arm_pressed_on_the_table_comes_to_rest_on_it(
 @pytest.mark.parametrize("name", BODIES)
 def test_an_arm_pressed_on_the_table_slides_along_it(name: str) -> None:
     body, limits, wanted = BODIES[name], LIMITS[name], pressed(BODIES[name], 0.03)
-    run, turning = Run(limits, body), [body.hinges[arm][0] for arm in body.arms]
+    run, turning = Run(limits, body), [body.revolute_joints[arm][0] for arm in body.arms]
     for _ in range(120):
         run.step(wanted)
     for _ in range(80):
@@ -135,7 +135,7 @@ def test_an_arm_pressed_on_the_table_slides_along_it(name: str) -> None:
 def on_the_table(body: Embodiment, random: np.random.Generator) -> Vector:
     """Returns a random pose with the gripper of the first arm 1 cm under the table."""
     arm, q = body.arms[0], pressed(body, 0.0)
-    q[body.hinges[arm][-3:]] += random.uniform(-0.4, 0.4, 3)
+    q[body.revolute_joints[arm][-3:]] += random.uniform(-0.4, 0.4, 3)
     place = body.forward_kinematics(pressed(body, 0.0))[arm][:3, 3]
     return reaching(body, q, arm, np.append(place[:2] + random.uniform(-0.1, 0.1, 2), -0.01))
 
@@ -146,7 +146,7 @@ def on_the_table(body: Embodiment, random: np.random.Generator) -> Vector:
 def test_an_arm_pressed_on_the_table_reaches_another_place_on_it(name: str, number: int) -> None:
     """Independently moving joints would take the arm deeper on its way, where it would stop."""
     body, limits, random = BODIES[name], LIMITS[name], np.random.default_rng(number)
-    run, hinges, alone = Run(limits, body), body.hinges[body.arms[0]], Run(limits, body)
+    run, revolute, alone = Run(limits, body), body.revolute_joints[body.arms[0]], Run(limits, body)
     first, second = on_the_table(body, random), on_the_table(body, random)
     for wanted in (first, second):
         for _ in range(120):
@@ -154,7 +154,7 @@ def test_an_arm_pressed_on_the_table_reaches_another_place_on_it(name: str, numb
     assert run.speed() < 1e-6
     for _ in range(240):
         alone.step(second)
-    assert np.abs(run.path[-1] - alone.path[-1])[hinges].max() < 0.02
+    assert np.abs(run.path[-1] - alone.path[-1])[revolute].max() < 0.02
     assert spare(body, limits, run.path).min() >= -1e-9
 
 
@@ -215,7 +215,7 @@ def test_a_standing_arm_is_not_moved_by_the_target_of_the_other() -> None:
 def test_an_arm_slides_on_while_the_target_of_the_other_is_far_under_the_table() -> None:
     body = IIWA14_BIMANUAL
     run, wanted = Run(LIMITS["iiwa14_bimanual"], body), pressed(body, 0.01, ["right"])
-    left, turning = [joint.arm == "left" for joint in body.joints], body.hinges["right"][0]
+    left, turning = [joint.arm == "left" for joint in body.joints], body.revolute_joints["right"][0]
     wanted[left] = pressed(body, 0.3, ["left"])[left]
     for _ in range(120):
         run.step(wanted)

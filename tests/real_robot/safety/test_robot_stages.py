@@ -54,7 +54,7 @@ def test_a_controller_without_commands_makes_all_arms_hold_until_it_accepts_them
     for _ in range(12):
         run.step(moved(left__waist=2.0, right__waist=2.0), interlock=interlock, commanded=elsewhere)
         assert run.filter.mode is Mode.HOLD
-        assert run.filter.reasons == Reason.BARRED
+        assert run.filter.reasons == Reason.CONTROLLER_REFUSES
         assert np.array_equal(run.path[-1][:7], elsewhere[:7])
     assert run.path[-1][7] > 0.05  # The other arm has braked on its own way.
     assert run.path[-1][7] == run.path[-2][7]
@@ -73,7 +73,7 @@ def test_an_arm_with_a_poor_connection_brakes_on_its_way() -> None:
         interlock=np.array([Interlock.QUALITY, 0], np.uint8),
         commanded=ALOHA.home,
     )
-    assert run.filter.reasons == Reason.BARRED
+    assert run.filter.reasons == Reason.CONTROLLER_REFUSES
     assert before - LIMITS.acceleration[0] * PERIOD - 1e-9 <= run.speed() < before
 
 
@@ -95,7 +95,7 @@ def test_an_arm_without_a_link_starts_again_from_rest_at_the_last_command_sent()
     assert run.filter.mode is Mode.RUN
 
 
-@pytest.mark.parametrize("bar", [Interlock.STRAYED, Interlock.OPERATION_MODE])
+@pytest.mark.parametrize("bar", [Interlock.TRACKING_ERROR, Interlock.OPERATION_MODE])
 def test_an_arm_that_still_follows_commands_is_braked_by_them_when_it_has_to_stop(
     bar: Interlock,
 ) -> None:

@@ -11,13 +11,13 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.real_robot.showcase.budget import BEFORE_TRIALS, Budget
 from stringline.sim.rollout.jobs import Speed, measure
 
-USUAL = {"expert_trials": 100, "episodes": 100, "steps": 1550, "trials": 50, "wire_trials": 10}
+USUAL = {"expert_trials": 100, "episodes": 100, "steps": 1550, "trials": 50, "emulated_trials": 10}
 SPEEDS = {
     "expert_trials": Speed(3.0, 0.2),
     "episodes": Speed(3.0, 0.5),
     "steps": Speed(5.0, 0.4),
     "trials": Speed(3.0, 0.7),
-    "wire_trials": Speed(4.0, 2.7),
+    "emulated_trials": Speed(4.0, 2.7),
 }
 NONE: dict[str, int] = {}
 
@@ -44,9 +44,9 @@ def test_counts_fill_the_time_in_the_proportions_of_the_configuration(
     assert first >= 0.97 * (60 * minutes * BEFORE_TRIALS - 20.0)
     assert made.counts["steps"] == pytest.approx(15.5 * made.counts["episodes"], rel=0.05)
     made.plan_trials(20.0 + first, NONE)
-    last = seconds(made.counts, ("trials", "wire_trials"))
+    last = seconds(made.counts, ("trials", "emulated_trials"))
     assert 20.0 + first + last <= 60 * minutes
-    assert made.counts["trials"] >= made.counts["wire_trials"] >= 2
+    assert made.counts["trials"] >= made.counts["emulated_trials"] >= 2
     stored = json.loads((tmp_path / "budget.json").read_text())
     assert stored["counts"] == made.counts
     assert stored["minutes"] == minutes
@@ -147,7 +147,7 @@ def test_a_chain_takes_its_minutes_and_continues_with_its_counts(tmp_path: Path)
     summary = json.loads((output / "summary.json").read_text())
     assert summary["trainer"]["steps"] == stored["counts"]["steps"] > 3
     assert summary["direct"]["trials"] == stored["counts"]["trials"]
-    assert summary["wire"]["trials"] == stored["counts"]["wire_trials"]
+    assert summary["emulated"]["trials"] == stored["counts"]["emulated_trials"]
     kept = {name: (output / name).read_bytes() for name in ("budget.json", "direct.jsonl")}
     chain(output, *changes).run()
     assert {name: (output / name).read_bytes() for name in kept} == kept

@@ -20,7 +20,7 @@ def run_small(task: str, output: Path, *changes: str) -> None:
     chain(output, f"task={task}", *changes).run()
     summary = json.loads((output / "summary.json").read_text())
     assert summary["demonstrations"] == 2
-    assert [summary[acted]["trials"] for acted in ("expert", "direct", "wire")] == [1, 1, 1]
+    assert [summary[acted]["trials"] for acted in ("expert", "direct", "emulated")] == [1, 1, 1]
     page = (output / "report.html").read_text()
     assert settings(output, f"task={task}").chain_task.arms.words in page
     assert f"stringline-demo task={task} " in page

@@ -53,11 +53,11 @@ def test_the_demonstration_trains_as_the_training(recipe: str) -> None:
     settings = demo(*(() if recipe == "keyposes" else (choice,)))
     assert settings.policy == training["policy"]
     assert settings.training.augmentation == training["augmentation"]
-    assert settings.training.hold_s == training["dataset"]["hold_s"]
-    early = {key: training["dataset"][key] for key in ("early_s", "early_factor")}
+    assert settings.training.pad_last_action_s == training["dataset"]["pad_last_action_s"]
+    early = {key: training["dataset"][key] for key in ("oversample_first_s", "oversample_factor")}
     assert early == {
-        "early_s": settings.training.early_s,
-        "early_factor": settings.training.early_factor,
+        "oversample_first_s": settings.training.oversample_first_s,
+        "oversample_factor": settings.training.oversample_factor,
     }
     assert composed("demo", choice)["trainer"] == training["trainer"]
     if recipe == "keyposes":

@@ -62,8 +62,10 @@ def test_experts_of_both_robots_back_off_from_a_displaced_approach(world: TaskEn
 def test_commands_stay_smooth(world: TaskEnvironment) -> None:
     recording = recorded(world, 4, 1.0)
     assert recording.missed_grasp is not None
-    hinges = np.concatenate([world.embodiment.hinges[arm] for arm in world.embodiment.arms])
-    commands = recording.arrays["action"][:, hinges].astype(np.float64)
+    revolute = np.concatenate(
+        [world.embodiment.revolute_joints[arm] for arm in world.embodiment.arms]
+    )
+    commands = recording.arrays["action"][:, revolute].astype(np.float64)
     acceleration = np.abs(np.diff(commands, n=2, axis=0)) * world.contract.control_hz**2
     assert acceleration.max() < 15.0
 

@@ -280,7 +280,7 @@ def test_fewer_seeds(tmp_path: Path) -> None:
     assert Comparison.of(runs, seeds=10).rows[0].pairs == Pairs(5, 0, 4, 1)
     with pytest.raises(ValueError, match="has results of 10 seeds; 11 are requested"):
         Comparison.of(runs, seeds=11)
-    with pytest.raises(ValueError, match="seeds is -1; allowed: whole numbers 1 and above"):
+    with pytest.raises(ValueError, match=r"seeds must be an integer of at least 1 \(got -1\)"):
         Comparison.of(runs, seeds=-1)
 
 

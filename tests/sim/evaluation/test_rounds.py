@@ -123,5 +123,5 @@ def test_seeds_of_a_suite() -> None:
 
 
 def test_a_round_has_at_least_one_seed() -> None:
-    with pytest.raises(ValueError, match="round_seeds is 0; allowed: whole numbers 1 and above"):
+    with pytest.raises(ValueError, match=r"round_seeds must be an integer of at least 1 \(got 0\)"):
         compared({"reach": 0.5, "push": 0.0}, {"reach": 0.5, "push": 1.0}, round_seeds=0)

@@ -151,7 +151,7 @@ def test_errors_name_the_wrong_value(contract: Contract) -> None:
     assert isinstance(caught.value.__cause__, RemoteTracebackError)
     with pytest.raises(ValueError, match="differ from each other"):
         Evaluation(Wander(contract), WORLD, execute_steps=10).run([1, 1])
-    with pytest.raises(ValueError, match="execute_steps is 0"):
+    with pytest.raises(ValueError, match="execute_steps must be an integer"):
         Evaluation(Wander(contract), WORLD, execute_steps=0)
 
 

@@ -21,7 +21,7 @@ STAGES = ("apart", "lifted", "placed", "success")
 def rollout(steps: int) -> Rollout:
     """The left gripper opens evenly, the first joint jumps once by 0.1 rad."""
     actions = np.tile(ALOHA.home, (steps, 1))
-    left, right = (index for index, joint in enumerate(ALOHA.joints) if joint.kind != "hinge")
+    left, right = (index for index, joint in enumerate(ALOHA.joints) if joint.kind != "revolute")
     actions[:, left], actions[:, right] = np.linspace(0, 1, steps), 0.25
     actions[steps // 2 :, 0] += 0.1
     return Rollout(actions=list(actions), stage=3, stage_times={0: 0.02, 1: 1.5, 3: steps / 50})

@@ -75,7 +75,7 @@ def test_arms_turn_to_joints_within_the_limits_of_speed_and_acceleration() -> No
     motion = Motion(ALOHA, InverseKinematics(ALOHA), 50.0)
     goal = ALOHA.home + np.linspace(-1.5, 1.5, 14)
     targets = np.stack([ALOHA.home, *motion.turn(0.1, {"left": goal})])
-    left, right = ALOHA.hinges["left"], ALOHA.hinges["right"]
+    left, right = ALOHA.revolute_joints["left"], ALOHA.revolute_joints["right"]
     np.testing.assert_allclose(targets[-1, left], goal[left], atol=1e-12)
     np.testing.assert_array_equal(targets[:, right], np.tile(ALOHA.home[right], (len(targets), 1)))
     speed = np.diff(targets, axis=0) * 50

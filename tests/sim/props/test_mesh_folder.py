@@ -52,7 +52,9 @@ def test_objects_that_cannot_be_used_are_left_out_and_named(
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"share is 1\.5; allowed: 0 to below 1"):
+    with pytest.raises(
+        ValueError, match=r"share must be a number of at least 0 and below 1 \(got 1\.5\)"
+    ):
         MeshFolder(tmp_path, share=1.5)
     with pytest.raises(ValueError, match="count"):
         MeshFolder(tmp_path, count=0)

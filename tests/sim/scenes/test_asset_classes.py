@@ -73,5 +73,5 @@ def test_small_ones_are_smaller_than_large_ones() -> None:
 def test_an_unknown_class_is_refused() -> None:
     with pytest.raises(ValueError, match="There is no class of assets 'mugg'. Did you mean 'mug'"):
         make_asset("mugg", 0)
-    with pytest.raises(ValueError, match="variant is -1; allowed: whole numbers 0 and above."):
+    with pytest.raises(ValueError, match=r"variant must be an integer of at least 0 \(got -1\)."):
         make_asset("mug", -1)

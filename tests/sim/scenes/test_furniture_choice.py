@@ -28,5 +28,7 @@ def test_pieces_replace_assets_of_the_same_noun_and_size(
     # A mug of the size of a chair is none.
     assert {choice("mug", rng).name for _ in range(20)} == {"mug"}
     assert FurnitureChoice(()).share == 0.5
-    with pytest.raises(ValueError, match="furniture_share is 2; allowed: 0 to 1."):
+    with pytest.raises(
+        ValueError, match=r"furniture_share must be a number from 0 to 1 \(got 2\)."
+    ):
         FurnitureChoice((), share=2)

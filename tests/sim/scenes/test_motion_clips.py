@@ -114,5 +114,5 @@ def test_wrong_settings_are_named() -> None:
         MotionSettings(pairs=("lifft",))
     with pytest.raises(ValueError, match="motions is \\[\\]; allowed: any of lift"):
         MotionSettings(pairs=())
-    with pytest.raises(ValueError, match="frames is 1; allowed: whole numbers 2 to 256."):
+    with pytest.raises(ValueError, match=r"frames must be an integer from 2 to 256 \(got 1\)."):
         MotionSettings(frames=1)

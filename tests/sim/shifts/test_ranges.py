@@ -57,7 +57,7 @@ def test_a_drawn_strength_acts_as_a_fixed_one(world: TaskEnvironment) -> None:
     ("options", "message"),
     [
         ({"dim_light": [1.0, 0.0]}, r"dim_light is \[1\.0, 0\.0\]; the ends of a range ascend"),
-        ({"dim_light": [0.0, 1.5]}, r"dim_light is 1\.5; allowed: 0 to 1"),
+        ({"dim_light": [0.0, 1.5]}, r"dim_light must be a number from 0 to 1 \(got 1\.5\)"),
         ({"dim_light": [0, 0.5, 1]}, r"dim_light is .*; allowed: a value, a range \[LOW, HIGH\]"),
         ({"dim_light": {"one_of": []}}, r"dim_light is .*; allowed: \{one_of: \[A, B, \.\.\.\]\}"),
         ({"dim_light": {"oneof": [1.0]}}, r"no key of dim_light 'oneof'\. Did you mean 'one_of'"),

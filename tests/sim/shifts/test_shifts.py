@@ -243,8 +243,8 @@ def test_depth_noise_is_drawn_anew_for_each_frame_and_camera(world: TaskEnvironm
     [
         ({"dim_lihgt": 1.0}, r"There is no task option 'dim_lihgt'\. Did you mean 'dim_light'"),
         ({"distractor": 1.0}, r"Did you mean 'distractors'"),
-        ({"dim_light": -0.5}, r"dim_light is -0\.5; allowed: 0 to 1"),
-        ({"camera_pose": 2}, r"camera_pose is 2; allowed: 0 to 1"),
+        ({"dim_light": -0.5}, r"dim_light must be a number from 0 to 1 \(got -0\.5\)"),
+        ({"camera_pose": 2}, r"camera_pose must be a number from 0 to 1 \(got 2\)"),
         ({"depth_noise": float("nan")}, r"depth_noise is nan; allowed"),
         ({"side_light": float("inf")}, r"side_light is inf; allowed"),
         ({"object_colour": "red"}, r"object_colour is 'red'; allowed"),

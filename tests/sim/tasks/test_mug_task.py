@@ -123,7 +123,7 @@ def test_the_expert_succeeds_with_one_arm_or_both_and_after_a_slip(
     assert recording.success, recording.error
     assert {1, 2} <= set(recording.arrays["stage"].tolist())
     moved = np.ptp(recording.arrays["action"], axis=0)
-    used = [arm for arm in ALOHA.arms if moved[ALOHA.hinges[arm]].max() > 0.3]
+    used = [arm for arm in ALOHA.arms if moved[ALOHA.revolute_joints[arm]].max() > 0.3]
     assert len(used) == (2 if seed == 33 else 1)
 
 

@@ -39,7 +39,7 @@ def test_starts_are_in_the_range_and_free_and_objects_stay_where_they_were(
     chosen = robot.starts_within()
     assert chosen is not None
     home = task.forward_kinematics(task.home)
-    arms = sum(len(task.hinges[arm]) + 2 for arm in task.arms)
+    arms = sum(len(task.revolute_joints[arm]) + 2 for arm in task.arms)
     lowest, highest = robot.cell.table_heights
     starts = []
     for seed, height in enumerate((0.0, lowest, highest)):
@@ -133,7 +133,7 @@ def test_rules() -> None:
 @pytest.mark.parametrize(
     ("options", "answer"),
     [
-        ({"start_spread": 2}, r"start_spread is 2; allowed: 0 to 1"),
+        ({"start_spread": 2}, r"start_spread must be a number from 0 to 1 \(got 2\)"),
         ({"strict": True}, r"strict is true, but kuka_pick has one criterion; allowed: false\."),
         ({"strict": 1}, r"strict is 1; allowed: true, false\."),
         ({"version": 2}, r"no task option 'version'"),

@@ -121,7 +121,9 @@ def test_a_missing_gamepad(tmp_path: Path) -> None:
         ".*gamepad.device=null",
     ):
         Gamepad(tmp_path / "js0")
-    with pytest.raises(ValueError, match="dead_zone is 1.0; allowed: 0 to below 1"):
+    with pytest.raises(
+        ValueError, match=r"dead_zone must be a number of at least 0 and below 1 \(got 1.0\)"
+    ):
         GamepadLayout(dead_zone=1.0)
     with pytest.raises(ValueError, match="gamepad.layout.take is -1"):
         GamepadLayout(take=-1)

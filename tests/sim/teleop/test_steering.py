@@ -51,7 +51,9 @@ def test_an_arm_moves_within_its_speed_limits_and_the_other_one_stays(
         before, here = q, dict(steering.poses)
     np.testing.assert_allclose(ALOHA.forward_kinematics(q)["left"], goal, atol=2e-4)
     assert max(apart(steering.poses["left"], goal)) < ARRIVED
-    np.testing.assert_array_equal(q[ALOHA.hinges["right"]], ALOHA.home[ALOHA.hinges["right"]])
+    np.testing.assert_array_equal(
+        q[ALOHA.revolute_joints["right"]], ALOHA.home[ALOHA.revolute_joints["right"]]
+    )
     assert not steering.reach("left").held
 
 

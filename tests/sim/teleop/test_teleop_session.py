@@ -156,7 +156,7 @@ def test_a_take_that_is_too_long_ends_and_can_be_kept(session: TeleopSession) ->
     work(session, 9)
     assert (session.phase, session.notice) == (Phase.OVER, "The take has reached 0.1 s.")
     assert session.recorder.store.episode(session.keep()).steps == 5
-    with pytest.raises(ValueError, match=r"longest_s is 0; allowed: above 0"):
+    with pytest.raises(ValueError, match=r"longest_s must be a number above 0 \(got 0\)"):
         StopConditions(longest_s=0)
 
 
@@ -166,7 +166,7 @@ def test_buttons_at_the_wrong_time_are_refused_and_change_nothing(
     for press in (session.keep, session.discard):
         with pytest.raises(ValueError, match="There is no take to (keep|discard)"):
             press()
-    with pytest.raises(ValueError, match="The seed is -1; allowed: whole numbers 0 and above"):
+    with pytest.raises(ValueError, match="The seed must be an integer of at least 0"):
         session.reset(-1)
     session.record(7)
     with pytest.raises(ValueError, match="There is no take to keep"):

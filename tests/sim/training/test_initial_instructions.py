@@ -40,14 +40,16 @@ def trained(
 
 
 @pytest.mark.parametrize("new", [NEW, (*NEW, "wipe the table")], ids=len)
-@pytest.mark.parametrize("keep_ranges", [False, True])
+@pytest.mark.parametrize("keep_normalisation", [False, True])
 def test_a_token_of_a_known_text_is_kept(
-    tmp_path: Path, new: tuple[str, ...], keep_ranges: bool, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, new: tuple[str, ...], keep_normalisation: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "stringline")
     kind = {"_target_": "stringline.TaskEmbedding", "_partial_": True}
     first = trained(tmp_path / "first", OLD, kind)
-    begun = Initialisation(tmp_path / "first" / "run" / "checkpoint", keep_ranges=keep_ranges)
+    begun = Initialisation(
+        tmp_path / "first" / "run" / "checkpoint", keep_normalisation=keep_normalisation
+    )
     second = trained(tmp_path / "second", new, kind, initialisation=begun)
     assert isinstance(first, TaskEmbedding)
     assert isinstance(second, TaskEmbedding)

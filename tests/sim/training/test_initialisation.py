@@ -39,15 +39,15 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_hinges(tmp_path_factory: pytest.TempPathFactory) -> EpisodeStore:
-    """The same with another embodiment: a second hinge that never moves."""
+    """The same with another embodiment: a second revolute joint that never moves."""
     folder = tmp_path_factory.mktemp("second")
     one, store = EpisodeStore.create(folder / "one"), EpisodeStore.create(folder / "two")
     fill(one, range(5))
-    hinges = ("post/hinge", "post/second")
+    revolute = ("post/hinge", "post/second")
     contract = replace(
         CONTRACT,
-        joints=hinges,
-        action=tuple(ActionDimension(name, "post", "joint") for name in hinges),
+        joints=revolute,
+        action=tuple(ActionDimension(name, "post", "joint") for name in revolute),
     )
     for name in one.names():
         arrays = dict(one.episode(name).arrays)
@@ -142,7 +142,7 @@ def test_ranges_are_those_of_the_data_or_are_kept(
     fill(other, range(40, 45))
     old = load_policy(first)
     assert isinstance(old, ChunkPolicy)
-    begin(other, keep_ranges=True)
+    begin(other, keep_normalisation=True)
     new = load_policy(tmp_path / "run" / "checkpoint")
     assert isinstance(new, ChunkPolicy)
     assert torch.equal(new.action_range.high, old.action_range.high)
@@ -153,10 +153,12 @@ def test_ranges_are_those_of_the_data_or_are_kept(
         "checkpoint": record["checkpoint"],
         "include": [],
         "exclude": [],
-        "keep_ranges": True,
+        "keep_normalisation": True,
     }
-    with pytest.raises(ValueError, match=r"keep_ranges=true, but joints and action of .* differ"):
-        begin(two_hinges, keep_ranges=True, exclude="mismatched")
+    with pytest.raises(
+        ValueError, match=r"keep_normalisation=true, but joints and action of .* differ"
+    ):
+        begin(two_hinges, keep_normalisation=True, exclude="mismatched")
 
 
 def test_an_error_leaves_no_folder(
@@ -175,8 +177,8 @@ def test_an_error_leaves_no_folder(
 
 
 def test_settings_of_the_command() -> None:
-    plain = {"initialise_from": None, "include": [], "exclude": [], "keep_ranges": False}
-    assert Initialisation.of(plain, "keep_ranges") is None
+    plain = {"initialise_from": None, "include": [], "exclude": [], "keep_normalisation": False}
+    assert Initialisation.of(plain, "keep_normalisation") is None
     assert Initialisation.of(
         plain | {"initialise_from": "c", "include": "observation_encoder"}
     ) == Initialisation("c", include=["observation_encoder"], exclude=[])
@@ -184,7 +186,7 @@ def test_settings_of_the_command() -> None:
         ValueError,
         match=r"exclude needs a checkpoint; add initialise_from=CHECKPOINT",
     ):
-        Initialisation.of(plain | {"exclude": "mismatched"}, "keep_ranges")
+        Initialisation.of(plain | {"exclude": "mismatched"}, "keep_normalisation")
 
 
 def test_the_image_encoder_of_a_network_of_perception(first: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_the_time_of_holding_is_in_seconds(store: EpisodeStore, mixed: bool) -> 
     data = TrainingData([Source(store.path)] if mixed else store, 0)
     policy = trained_on(data)
     inside = data.windows_for(policy, data.training)
-    held = data.windows_for(policy, data.training, hold_s=0.1)
+    held = data.windows_for(policy, data.training, pad_last_action_s=0.1)
     before, after = (each.batch([len(each) - 1])["action_mask"].sum() for each in (inside, held))
     assert before < policy.chunk
     assert after == min(before + round(0.1 * policy.contract.control_hz), policy.chunk)
@@ -140,7 +140,7 @@ def test_a_chunk_longer_than_all_episodes_is_refused(store: EpisodeStore, mixed:
     longer = trained_on(data, f"policy.chunk={longest + 10}")
     with pytest.raises(ValueError, match=f"policy.chunk is {longest + 10}; .* up to {longest}"):
         data.check_chunk(longer)
-    data.check_chunk(longer, hold_s=10 / data.contract.control_hz)
+    data.check_chunk(longer, pad_last_action_s=10 / data.contract.control_hz)
 
 
 def test_data_without_motion_are_refused(tmp_path: Path) -> None:
@@ -230,8 +230,11 @@ def test_robot_models_of_recordings_are_known(store: EpisodeStore, tmp_path: Pat
         ),
         ("x", r"dataset.stores is 'x'; allowed: a list of mappings"),
         (3, r"dataset.stores is 3; allowed: a list of mappings"),
-        ([{"path": "x", "weight": "much"}], r"The weight of x is 'much'; allowed: above 0"),
-        ([{"path": "x", "weight": 0}], r"The weight of x is 0; allowed: above 0"),
+        (
+            [{"path": "x", "weight": "much"}],
+            r"The weight of x must be a number above 0 \(got 'much'\)",
+        ),
+        ([{"path": "x", "weight": 0}], r"The weight of x must be a number above 0 \(got 0\)"),
         (
             [{"path": "x", "cameras": "top"}],
             r"The cameras of x are 'top'; allowed: the camera of each slot, such as {overhead",
@@ -246,14 +249,20 @@ def test_wrong_mixtures_are_refused(stores: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"held_out": -1}, "held_out is -1; allowed: whole numbers 0 and above"),
+        ({"held_out": -1}, r"held_out must be an integer of at least 0 \(got -1\)"),
         (
             {"validation_windows": -1},
-            "validation_windows is -1; allowed: whole numbers 0 and above",
+            r"validation_windows must be an integer of at least 0 \(got -1\)",
         ),
-        ({"early_s": float("nan")}, "early_s is nan; allowed: 0 and above"),
-        ({"early_factor": 0.0}, "early_factor is 0.0; allowed: above 0"),
-        ({"hold_s": -0.5}, "hold_s is -0.5; allowed: 0 and above"),
+        (
+            {"oversample_first_s": float("nan")},
+            r"oversample_first_s must be a number of at least 0 \(got nan\)",
+        ),
+        ({"oversample_factor": 0.0}, r"oversample_factor must be a number above 0 \(got 0.0\)"),
+        (
+            {"pad_last_action_s": -0.5},
+            r"pad_last_action_s must be a number of at least 0 \(got -0.5\)",
+        ),
     ],
 )
 def test_numbers_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -275,7 +284,7 @@ def test_tasks_are_drawn_equally_often_by_any_number_of_readers(
         if mixed
         else Windows(store, chunk=8, names=list(store.names()))
     )
-    batches = WindowBatches(windows, 10, seed=0, equal_tasks=True, readers=3)
+    batches = WindowBatches(windows, 10, seed=0, equal_tasks=True, num_workers=3)
     steps = 2 * len(windows) // 10
     with contextlib.closing(batches.stream(0, steps)) as stream:
         drawn = [batch["episode"].numpy() for batch in stream]

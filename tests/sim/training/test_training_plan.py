@@ -116,15 +116,15 @@ def test_the_default_coordinates_fit_the_data(
     target, line = expected
     store = _store(tmp_path, camera)
     found = _trained(store, tmp_path / "run", options, monkeypatch)
-    said = [each for each in capsys.readouterr().err.splitlines() if "coordinates=" in each]
-    assert len(said) == bool(line)
-    assert line in "".join(said)
+    printed = [each for each in capsys.readouterr().err.splitlines() if "coordinates=" in each]
+    assert len(printed) == bool(line)
+    assert line in "".join(printed)
     assert f"stringline.{target}" in str(found["model"])
     choice = {"RayPlaces": "rays", "GridPlaces": "grid", "MetricPlaces": "metric"}[target]
     assert f"'coordinates': '{choice}'" in str(found["training"])
     assert ("[2.0, 64.0]" in str(found["model"])) == (choice == "grid")  # Its wavelengths.
     decided = found["training"].get("decisions", [])  # With the reasons that the log shows.
-    assert any(line in each["reason"] for each in decided) == ("was chosen" in "".join(said))
+    assert any(line in each["reason"] for each in decided) == ("was chosen" in "".join(printed))
 
 
 @pytest.mark.slow
@@ -179,10 +179,10 @@ def test_a_run_is_compared_by_all_settings_that_decide_its_weights(tmp_path: Pat
 
     plain = deciding()
     for changes, key in (
-        ({"early_s": 1.0}, "early"),
-        ({"early_factor": 2.0}, "early"),
+        ({"oversample_first_s": 1.0}, "early"),
+        ({"oversample_factor": 2.0}, "early"),
         ({"equal_tasks": True}, "equal_tasks"),
-        ({"hold_s": 1.0}, "hold_s"),
+        ({"pad_last_action_s": 1.0}, "pad_last_action_s"),
         ({"augmentation": AUGMENTATION}, "augmentation"),
     ):
         other = deciding(**changes)

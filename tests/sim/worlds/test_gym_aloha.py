@@ -73,8 +73,8 @@ def test_states_and_rewards_are_those_of_its_own_environment_bit_by_bit(
             np.testing.assert_array_equal(ours.physics.get_state(), theirs._env.physics.get_state())
             assert ours.adapter.stage == reward
         position = ours.joints()
-        hinges = np.delete(np.arange(14), GRIPPERS)
-        np.testing.assert_array_equal(position[hinges], observation["agent_pos"][hinges])
+        revolute = np.delete(np.arange(14), GRIPPERS)
+        np.testing.assert_array_equal(position[revolute], observation["agent_pos"][revolute])
         left_fingers = ours.physics.data.qpos[[6, 14]]  # It observes those only.
         np.testing.assert_allclose(
             FINGERS.opening(NORMALISED.travel(observation["agent_pos"][GRIPPERS])),
@@ -178,7 +178,7 @@ def test_unstable_physics_fails_the_episode_and_not_the_next_one(
         ({"cameras": ["top"]}, "no camera 'top'"),
         ({"control_hz": 25.0}, f"control_hz is 25.0; {CUBE} has 50.0 actions per second"),
         ({"frame_hz": 12.0}, "frame_hz is 12.0; it must divide control_hz"),
-        ({"time_limit_s": 0.0}, "time_limit_s is 0.0; allowed: above 0"),
+        ({"time_limit_s": 0.0}, r"time_limit_s must be a number above 0 \(got 0.0\)"),
         ({"image_size": 2000}, "The image size is 2000x2000; allowed: 1x1 to 1024x1024"),
     ],
 )

@@ -137,7 +137,7 @@ def test_restoring_keeps_the_goals_of_joints_with_torque(served: Served, ident: 
 def test_of_another_program_only_grippers_with_torque_keep_their_goals(
     served: Served, ident: int
 ) -> None:
-    """What they hold stays held; a hinge with torque begins where it is measured."""
+    """What they hold stays held; a revolute joint with torque begins where it is measured."""
     armed(served).close()
     servo, goal = blocked(served, ident)
     arms = connected(served)

@@ -72,10 +72,10 @@ def test_a_leader_with_other_settings_or_torque_is_refused(emulated: LeaderEmula
         bus.write_register(7, table.TORQUE_ENABLE, 1)
     with pytest.raises(RobotNotReadyError) as refused:
         leaders(emulated).connect()
-    said = " ".join(refused.value.problems)
-    assert "left/shoulder (id 2)" in said
-    assert "Drive Mode is 1; expected is 0." in said
-    assert "Secondary (Shadow) ID is 3; expected is 4." in said
+    output = " ".join(refused.value.problems)
+    assert "left/shoulder (id 2)" in output
+    assert "Drive Mode is 1; expected is 0." in output
+    assert "Secondary (Shadow) ID is 3; expected is 4." in output
     with Line(emulated.ports["left"]) as bus:
         bus.write_register(2, table.DRIVE_MODE, 0)
         bus.write_register(5, table.SECONDARY_ID, 4)

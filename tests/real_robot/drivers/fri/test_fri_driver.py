@@ -316,8 +316,8 @@ def test_an_arm_moved_by_hand_is_a_stop_and_gets_no_command_back(
     exchange(arm, controller)
     arm.take_interlock()
     command = exchange(arm, controller, measured=tuple(np.array(PLACE) + 0.4))
-    assert arm.take_interlock() is Interlock.STRAYED
-    assert Interlock.STRAYED >= FIRST_STOP
+    assert arm.take_interlock() is Interlock.TRACKING_ERROR
+    assert Interlock.TRACKING_ERROR >= FIRST_STOP
     assert command is not None
     assert command.position == ELSEWHERE
     exchange(arm, controller)

@@ -197,7 +197,7 @@ def test_in_t1_only_arms_with_a_limit_of_speed_are_not_stopped(tmp_path: Path, a
     """The speed that `configs/robot/kuka.yaml` allows; the second arm may be 1 % faster."""
     body = {"one": IIWA14, "two": IIWA14_BIMANUAL}[arms]
     goal = body.home.copy()
-    goal[[hinges[0] for hinges in body.hinges.values()]] += 0.3
+    goal[[revolute[0] for revolute in body.revolute_joints.values()]] += 0.3
     with FriEmulator(arms=arms, lock_step=True, time_limit_s=1e9, capture=tmp_path) as emulator:
         with closing(FriRig(emulator, tmp_path, body, cartesian_speed=0.24)) as rig:
             rig.want(goal, count=100)

@@ -88,7 +88,7 @@ def outputs(**settings: Any) -> dict[str, Any]:
         ),
         (wsg(closed_mm=-1), "closed_mm -1"),
         (wsg(stroke_mm=float("inf")), "stroke_mm inf"),
-        (wsg(status_hz=0), "status_hz is 0; allowed: 1 to 1000."),
+        (wsg(status_hz=0), "status_hz must be a number from 1 to 1000 (got 0)."),
         (wsg(follow_s=0), "follow_s is 0; allowed: above 0 and below 3600, or null."),
         (
             wsg(command_channel="A", status_channel="A"),

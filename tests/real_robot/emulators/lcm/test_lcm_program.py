@@ -343,7 +343,7 @@ def test_a_command_far_from_the_last_or_nan_is_never_accepted() -> None:
         (report(commanded=0.35, measured=0.3), Interlock.IGNORED, 0.35),
         (
             report(commanded=0.28, measured=-0.1),
-            Interlock.STRAYED,
+            Interlock.TRACKING_ERROR,
             0.3,
         ),  # It is not the controller's doing: commands stay.
         (report(commanded=0.28, measured=0.25, ipo=math.nan), Interlock.NO_MOTION, 0.25),

@@ -186,7 +186,9 @@ def test_goal_current_limits_the_force_in_one_mode_only(served: Served) -> None:
 
 def test_forces_that_the_gripper_lacks_are_refused(served: Served) -> None:
     for force in (0.5, 36.0, math.nan, True):
-        with pytest.raises(ValueError, match=rf"^gripper_force_n is {force}; allowed: 1 to 35\.$"):
+        with pytest.raises(
+            ValueError, match=rf"^gripper_force_n must be a number from 1 to 35 \(got {force}\)\.$"
+        ):
             AlohaDriver(served.ports, gripper_force_n=force)
     served.arms.lines["left"].servos[GRIPPER].set(table.CURRENT_LIMIT, 100)
     driver = AlohaDriver(served.ports, answer_timeout_s=0.2, gripper_force_n=20.0)

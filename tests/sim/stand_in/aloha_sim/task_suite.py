@@ -1,7 +1,7 @@
 """The interface of aloha_sim's module of this name: `TASK_FACTORIES` and `create_task_env`.
 
-Its arms are chains of ALOHA 2's hinges, its task is to turn the right arm away. Everything that a
-user of it meets is as it is there: composer's environment, compiled anew in each episode; 14
+Its arms are chains of ALOHA 2's revolute joints, its task is to turn the right arm away. Everything
+that a user of it meets is as it is there: composer's environment, compiled anew in each episode; 14
 numbers with grippers in rad of the follower; `joints_pos` and images that come late; cameras of
 480x848, of which those on the wrists are put in place only if they are asked for.
 """

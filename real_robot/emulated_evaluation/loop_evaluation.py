@@ -44,12 +44,12 @@ class LoopEvaluation:
     filter, the driver and the arms' protocol.
 
     Args:
-        execute_steps: Control periods between two plans; None: whole chunks.
-        execution: How plans are executed; None: a receding horizon without delay.
-        instruction: Added to the observations; None: none is added.
+        execute_steps: Control periods between two plans; if None, whole chunks.
+        execution: How plans are executed; if None, a receding horizon without delay.
+        instruction: Added to the observations; if None, none is added.
         workers: Number of parallel emulated robots, each in two processes; results do not depend
             on it.
-        transport: Transport of KUKA arms, `fri` or `lcm`; None: FRI.
+        transport: Transport of KUKA arms, `fri` or `lcm`; if None, FRI.
 
     Raises:
         ValueError: The policy does not fit the robot, the execution needs real time, or an argument
@@ -103,7 +103,7 @@ class LoopEvaluation:
             about: The evaluated policy and task, plain JSON; see `run_seeds`.
         """
         known = {
-            "wire": True,
+            "emulated_hardware": True,
             "execute_steps": self._execute_steps,
             "options": dict(self._task.options),
             **self._execution.about(),
@@ -249,6 +249,7 @@ def _fixed_height(value: object) -> float:
     """Returns the height of the table, which the safety limits of all episodes contain."""
     if not isinstance(value, int | float):
         raise ValueError(
-            f"table_height is {value}; with the protocol in the loop it is one number, in metres."
+            f"table_height is {value}; in an emulated-hardware evaluation it is one number, in "
+            f"metres."
         )
     return float(value)

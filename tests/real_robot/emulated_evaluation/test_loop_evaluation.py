@@ -19,11 +19,11 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.execution.execution import ChunkExecutor, Execution
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.execution.lock_step import LockStepRobot
-from stringline.real_robot.protocol_in_the_loop.loop_evaluation import (
+from stringline.real_robot.emulated_evaluation.loop_evaluation import (
     LoopEvaluation,
     open_lock_step_robot,
 )
+from stringline.real_robot.execution.lock_step import LockStepRobot
 from stringline.real_robot.safety.reasons import Mode
 from stringline.sim.experts.hand_over_experts import HandOverBananaExpert
 from stringline.sim.robots.arm_appearance import RobotModel
@@ -71,11 +71,11 @@ def test_the_wire_changes_little(
     assert episode.success
     assert episode.stage_name == "success"
     assert not episode.fault
-    hinges = np.concatenate([ALOHA.hinges[arm] for arm in ALOHA.arms])
+    revolute = np.concatenate([ALOHA.revolute_joints[arm] for arm in ALOHA.arms])
     difference = largest_difference(joints, episode.positions[:: robot.cycles_per_action])
     # Targets are interpolated on the wire and steps in the direct run: half an action's time, at up
     # to 2.8 rad/s.
-    assert difference[hinges].max() < 0.03
+    assert difference[revolute].max() < 0.03
 
 
 class Looking(Knowing):
@@ -144,13 +144,13 @@ def test_an_impossible_execution_is_refused_before_a_robot_is_started() -> None:
         ValueError, match="a delay cannot be measured: give execution.delay_s in seconds"
     ):
         LoopEvaluation(policy, TASK, execute_steps=24, execution=Execution(delay_s="measured"))
-    with pytest.raises(ValueError, match="execute_steps is 0"):
+    with pytest.raises(ValueError, match="execute_steps must be an integer"):
         LoopEvaluation(policy, TASK, execute_steps=0)
     with pytest.raises(
         ValueError, match="There is no robot.model 'menagery'. Did you mean 'menagerie'"
     ):
         LoopEvaluation(policy, TASK, execute_steps=24, robot_model=cast("RobotModel", "menagery"))
-    with pytest.raises(ValueError, match="workers is 0; allowed: whole numbers 1 and above"):
+    with pytest.raises(ValueError, match=r"workers must be an integer of at least 1 \(got 0\)"):
         LoopEvaluation(policy, TASK, execute_steps=24, workers=0)
 
     class Plain:

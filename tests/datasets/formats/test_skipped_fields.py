@@ -68,14 +68,14 @@ def test_further_series_of_act_are_kept_and_the_rest_is_named(act: Path, importe
     assert wrench[0, 0] == 1e-9
     assert episode.attributes.instruction == "stack the cups"
     images = "images that no camera uses"
-    assert outcome.left_out == {
+    assert outcome.skipped_fields == {
         ("observations/images/wrist_left", images): 1,
         ("observations/images_depth/overhead", images): 1,
         ("notes", "no numbers"): 1,
         ("bias", "its length is not that of the action"): 1,
         ("tactile", "values that are not finite"): 1,
     }
-    assert episode.attributes.extra["left_out"]["tactile"] == "values that are not finite"
+    assert episode.attributes.extra["skipped_fields"]["tactile"] == "values that are not finite"
     assert store.verify(episode.name) == []
     assert not [key for key in Windows(store).batch([0]) if key.startswith("series/")]
 
@@ -84,7 +84,7 @@ def test_a_table_names_what_is_left_out_and_counts_the_episodes(
     act: Path, imported: Import
 ) -> None:
     outcome = imported(ActHdf5Reader(OPENINGS, depth={}), act)[1]
-    assert table_of(outcome.left_out, 1) == (
+    assert table_of(outcome.skipped_fields, 1) == (
         "Left out of the data:\n"
         "  bias                                1 of 1 episodes: its length is not that of the "
         "action\n"
@@ -124,7 +124,7 @@ def test_further_series_and_orders_of_colours_of_replay_buffers(
         np.testing.assert_array_equal(episode.arrays[f"rgb/{camera}"], images[5:13])
     assert episode.arrays["series/keypoint"].shape == (8, 9, 2)
     np.testing.assert_array_equal(episode.arrays["series/stage"], np.arange(5, 13))
-    assert outcome.left_out == {
+    assert outcome.skipped_fields == {
         ("alpha of img", "transparency"): 3,
         ("depth_0", "images that no camera uses"): 3,
     }
@@ -177,7 +177,7 @@ def test_further_features_and_instructions_of_lerobot_are_kept(
     assert two.attributes.extra["instructions"] == ["stack", "wave"]
     np.testing.assert_array_equal(two.arrays["series/instruction_index"], [0, 0, 0, 1, 1, 1, 1, 1])
     kept = "training uses the longest one; series/instruction_index keeps all"
-    assert outcome.left_out == {
+    assert outcome.skipped_fields == {
         ("changes of the task", kept): 1,
         ("lost", "no column of the data"): 3,
         ("note", "no numbers"): 3,
@@ -226,8 +226,8 @@ def test_exports_keep_what_the_format_has_a_place_for(
     way: tuple[str, Writer, Reader, set[str]],
 ) -> None:
     name, writer, reader, lost = way
-    left_out = {key for key, _ in writer.write(rich, tmp_path / name)}
-    assert left_out - {"T_base_gripper"} == lost
+    skipped_fields = {key for key, _ in writer.write(rich, tmp_path / name)}
+    assert skipped_fields - {"T_base_gripper"} == lost
     store, outcome = imported(reader, tmp_path / name)
     assert outcome.refused == {}
     for before, after in zip(rich.episodes(), store.episodes(), strict=True):
@@ -256,9 +256,14 @@ def test_a_series_that_not_all_episodes_have_is_named(
     tmp_path: Path, rich: EpisodeStore, samples: Any
 ) -> None:
     rich.write(*samples.episode(4, 7))
-    left_out = LeRobotWriter(images="image").write(rich, tmp_path / "set")
+    skipped_fields = LeRobotWriter(images="image").write(rich, tmp_path / "set")
     why = "no place in the format"
-    assert left_out["series/speed", why] == left_out["reward", why] == left_out["success", why] == 2
+    assert (
+        skipped_fields["series/speed", why]
+        == skipped_fields["reward", why]
+        == skipped_fields["success", why]
+        == 2
+    )
 
 
 def test_a_new_instruction_replaces_those_of_the_steps(rich: EpisodeStore) -> None:
@@ -270,8 +275,10 @@ def test_a_new_instruction_replaces_those_of_the_steps(rich: EpisodeStore) -> No
 
 def test_names_of_what_is_left_out_forge_no_lines() -> None:
     """A name of the data with an escape sequence, a line end and a mark of direction."""
-    left_out = Counter({("a\n3 episodes imported", "\x1b[2J"): 1, ("\u202eb", "no numbers"): 2})
-    table = table_of(left_out, 3)
+    skipped_fields = Counter(
+        {("a\n3 episodes imported", "\x1b[2J"): 1, ("\u202eb", "no numbers"): 2}
+    )
+    table = table_of(skipped_fields, 3)
     assert len(table.splitlines()) == 3
     assert all(character.isprintable() for line in table.splitlines() for character in line)
 

@@ -229,7 +229,7 @@ class RealTimeRunner:
         emulator: Started emulator in real time, which captures into the folder.
         folder: Folder of logs and captures.
         look: Called several times a second.
-        instruction: Added to the observations; None: none is added.
+        instruction: Added to the observations; if None, none is added.
 
     Attributes:
         robot: The robot, once entered.

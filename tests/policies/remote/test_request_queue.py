@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from stringline.policies.remote.request_queue import PAUSE_WEIGHT, Turns
+from stringline.policies.remote.request_queue import PAUSE_WEIGHT, RequestQueue
 
 
 async def order(requests: list[tuple[str, float, float]], plan_s: float) -> list[str]:
     """Returns names in the order of their turns; requests are (name, arrival, pause)."""
-    turns, served = Turns(), list[str]()
+    queue, served = RequestQueue(), list[str]()
 
     async def ask(name: str, arrival: float, pause_s: float) -> None:
         await asyncio.sleep(arrival)
-        async with turns.turn(pause_s):
+        async with queue.turn(pause_s):
             served.append(name)
             await asyncio.sleep(plan_s)
 
@@ -44,10 +44,10 @@ def test_waiting_outweighs_a_pause_in_the_end(
 
 def test_a_cancelled_client_gives_its_turn_away() -> None:
     async def scene() -> list[str]:
-        turns, served = Turns(), list[str]()
+        queue, served = RequestQueue(), list[str]()
 
         async def ask(name: str) -> None:
-            async with turns.turn(0.0):
+            async with queue.turn(0.0):
                 served.append(name)
                 await asyncio.sleep(0.02)
 
@@ -65,13 +65,13 @@ def test_a_cancelled_client_gives_its_turn_away() -> None:
 
 def test_a_client_that_is_cancelled_when_it_is_called_gives_its_turn_away() -> None:
     async def scene() -> list[str]:
-        turns, served = Turns(), list[str]()
+        queue, served = RequestQueue(), list[str]()
 
         async def ask(name: str) -> None:
-            async with turns.turn(0.0):
+            async with queue.turn(0.0):
                 served.append(name)
 
-        async with turns.turn(0.0):
+        async with queue.turn(0.0):
             second, third = (asyncio.create_task(ask(name)) for name in "bc")
             await asyncio.sleep(0)
         second.cancel()  # Its turn has come, and it does not know yet.
