@@ -17,6 +17,7 @@ from torch import Tensor
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.command.configuration import command_recipe
+from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.windows import Windows
@@ -80,6 +81,8 @@ def train_policy(
     trainer: Trainer,
     directory: Path,
     settings: TrainingSettings = DEFAULTS,
+    *,
+    trust: Sequence[str] = (),
 ) -> History:
     """Trains a policy and writes `directory/checkpoint`; a stopped run continues.
 
@@ -92,9 +95,15 @@ def train_policy(
         trainer: Optimisation settings.
         directory: Directory of the run.
         settings: Data, initial weights and evaluation.
+        trust: Packages whose classes `model` may name, see `load_policy`.
+
+    Raises:
+        ValueError: The policy does not fit the data, `model` names a class of a package that is not
+            trusted, or the directory has another run.
     """
     data = TrainingData(demonstrations, settings.held_out, directory)
-    return train(TrainingPlan(model, data, trainer, directory, settings))
+    consent = Trust("The configuration", frozenset(trust))
+    return train(TrainingPlan(model, data, trainer, directory, settings, trust=consent))
 
 
 def train(plan: TrainingPlan) -> History:

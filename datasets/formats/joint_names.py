@@ -51,7 +51,7 @@ def with_grippers_of_data(robot: Embodiment, grippers: Mapping[str, object]) -> 
             "without grippers; allowed: a gripper for each arm in the file of the embodiment, "
             "gripper: {name: NAME}."
         )
-    (arm,) = robot.arms
+    arm = robot.joints[0].arm
     gripper = JointSpec(GRIPPER, arm, "gripper", 0.0, 1.0, 2.0, 0.0)
     return replace(
         robot, joints=(*robot.joints, gripper), home=np.append(robot.home, np.array(1.0))

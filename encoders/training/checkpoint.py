@@ -211,10 +211,14 @@ def build(
     )
 
 
-def build_settings(configuration: Mapping[str, Any], base: type = object) -> Any:
+def build_settings(
+    configuration: Mapping[str, Any], base: type = object, trust: Trust = ASKED_FOR
+) -> Any:
     """Builds the `settings` of the class that a configuration describes, but not the object."""
-    entries = {key: build(value, base) for key, value in configuration.items() if key != "_target_"}
-    return _settings(_class(str(configuration.get("_target_")), base, ASKED_FOR), entries)
+    entries = {
+        key: build(value, base, trust) for key, value in configuration.items() if key != "_target_"
+    }
+    return _settings(_class(str(configuration.get("_target_")), base, trust), entries)
 
 
 def _settings(target: type, entries: Mapping[str, Any]) -> object:

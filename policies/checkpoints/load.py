@@ -147,6 +147,7 @@ def add_action_statistics(
     contract: Contract,
     episodes: Sequence[StoredEpisode],
     slots: Sequence[Mapping[str, str]] | None = None,
+    trust: Trust = ASKED_FOR,
 ) -> Statistics:
     """Adds the statistics of what a policy generates, measured on its training windows.
 
@@ -160,8 +161,9 @@ def add_action_statistics(
         episodes: The training episodes.
         slots: The camera of each episode in each slot, by the slot; see `Source`. If None, the
             cameras have the names of the contract.
+        trust: Packages whose classes the configuration may name.
     """
-    settings: PolicySettings | KeyposePolicySettings = build_settings(model, nn.Module)
+    settings: PolicySettings | KeyposePolicySettings = build_settings(model, nn.Module, trust)
     if isinstance(settings, KeyposePolicySettings):
         openings = statistics_of(
             lambda: (held_openings(each, settings.events) for each in episodes)

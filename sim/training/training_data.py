@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Contract
+from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.loading.mixture import MixedWindows, Source, mixed_contract
 from stringline.datasets.loading.sampler import (
     BatchSampler,
@@ -32,6 +33,7 @@ from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import trash_of
+from stringline.encoders.training.checkpoint import ASKED_FOR
 from stringline.encoders.training.settings import END, stored_fingerprint
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.action_spaces.space import ContractActions
@@ -217,16 +219,17 @@ class TrainingData:
             for source, contract in zip(self._sources, contracts, strict=True)
         ]
 
-    def statistics(self, model: Mapping[str, Any]) -> Statistics:
+    def statistics(self, model: Mapping[str, Any], trust: Trust = ASKED_FOR) -> Statistics:
         """Returns the statistics of the training episodes; every step counts once, for any weights.
 
         The instructions of held-out episodes are included, because policies are probed with them.
-        Actions are measured as the policy of the configuration `model` generates them.
+        Actions are measured as the policy of the configuration `model` generates them, which may
+        name classes of the packages in `trust`.
         """
         episodes = self._episodes(self.training)
         statistics = Statistics.of_episodes(episodes, others=self._episodes(self.held_out))
         slots = self._slots_of_episodes()
-        return add_action_statistics(statistics, model, self.contract, episodes, slots)
+        return add_action_statistics(statistics, model, self.contract, episodes, slots, trust)
 
     def fit(self, policy: ChunkPolicy) -> None:
         """Fits the linear part of the chunks of a policy, if it has one, to the training episodes.

@@ -18,10 +18,12 @@ from torch import Tensor
 
 import stringline
 from stringline.datasets.contract.contract import Camera
+from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.loading.mixture import MixedWindows
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.coordinates.ray_places import RayPlaces
+from stringline.encoders.training.checkpoint import ASKED_FOR
 from stringline.encoders.training.settings import process_count
 from stringline.encoders.training.trainer import Trainer
 from stringline.encoders.vision.rgbd import ImageTokens, presence
@@ -190,6 +192,7 @@ class TrainingPlan:
         directory: Directory of the run.
         settings: Data, initial weights and evaluation.
         decisions: The options that the data decided.
+        trust: Packages whose classes the configuration may name.
     """
 
     model: Mapping[str, Any]
@@ -198,6 +201,7 @@ class TrainingPlan:
     directory: Path
     settings: TrainingSettings
     decisions: Sequence[Decision] = ()
+    trust: Trust = ASKED_FOR
 
     def policy(self) -> LearnedPolicy:
         """Builds the policy with its initial weights.
@@ -206,11 +210,11 @@ class TrainingPlan:
             ValueError: The policy or its initial weights do not fit the data.
         """
         initialisation = self.settings.initialisation
-        statistics = self.data.statistics(self.model)
+        statistics = self.data.statistics(self.model, self.trust)
         if initialisation:
             statistics = initialisation.statistics(self.data.contract, statistics)
         torch.manual_seed(self.trainer.seed)
-        policy = build_policy(self.model, self.data.contract, statistics)
+        policy = build_policy(self.model, self.data.contract, statistics, self.trust)
         if initialisation:
             initialisation.load(policy)
         if isinstance(policy, ChunkPolicy):

@@ -15,12 +15,14 @@ SMALL = {
     "evaluate.py": ["--episodes=1", "--seconds=0.4"],
     "own_task.py": ["--episodes=1"],
     "deploy.py": ["--episodes=1", "--seconds=0.4"],
+    "own_encoder.py": ["--episodes=1", "--steps=2", "--output=encoder"],
 }
 LAST_LINE = {
     "train.py": "python examples/evaluate.py short/training/checkpoint",
     "evaluate.py": "hand_over_banana: 0/1 = 0 % [0, 79]",
     "own_task.py": "1 of 1 are successes.",
     "deploy.py": "hand_over_banana, emulated: 0/1 = 0 % [0, 79]",
+    "own_encoder.py": "encoder/training/checkpoint has 1.3 million parameters.",
 }
 
 
