@@ -126,7 +126,8 @@ class Range:
         """Checks numbers, given by name; raises ValueError for a number outside of the range."""
         for name, number in numbers.items():
             if number not in self:
-                raise ValueError(f"{name} is {number!r}; allowed: {f'{self} {self.unit}'.strip()}.")
+                allowed = f"{self} {self.unit}".strip()
+                raise ValueError(f"{name} must be {allowed} (got {number!r}).")
 
 
 FINITE = Range()

@@ -351,8 +351,8 @@ def moving_joints(robot: RobotModel, file: EmbodimentFile, arm: str) -> list[int
                 )
                 raise ValueError(
                     f"{robot.path.name}: the joint {name!r} between {part.base!r} and {part.tcp!r} "
-                    f"{kind}; allowed: hinges. Give its position, fixed: {{{name}: NUMBER}}, or "
-                    "another base or tcp."
+                    f"{kind}; allowed: revolute joints. Give its position, fixed: "
+                    f"{{{name}: NUMBER}}, or another base or tcp."
                 )
             found.append(number)
     if not found:
@@ -477,8 +477,8 @@ def _moved(model: mujoco.MjModel, joint: int, by: float) -> Matrix:
         return pose(by * axis)
     if model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
         raise ValueError(
-            f"The joint {model.joint(joint).name!r} turns freely; allowed in fixed: hinges and "
-            "slides."
+            f"The joint {model.joint(joint).name!r} turns freely; allowed in fixed: revolute "
+            "joints and slides."
         )
     return pose(anchor) @ pose(rotation=rotation_about(axis, by)) @ pose(-anchor)
 

@@ -124,13 +124,15 @@ def from_record(name: str, base_frame: str, record: Mapping[str, Any]) -> Embodi
 def _check(embodiment: Embodiment) -> None:
     kinds = {joint.kind for joint in embodiment.joints}
     if not kinds <= {"revolute", "gripper"}:
-        raise ValueError(f"joints are of the kinds {sorted(kinds)}; allowed: hinge and gripper")
+        raise ValueError(f"joints are of the kinds {sorted(kinds)}; allowed: revolute and gripper")
     for joint in embodiment.joints:
         if joint.arm not in embodiment.arms or joint.lower > joint.upper:
             raise ValueError(f"the joint {joint.name!r} has another arm, or swapped limits")
     for chain in embodiment.chains:
         if len(chain.links) != len(embodiment.revolute_joints[chain.arm]) or not chain.links:
-            raise ValueError(f"the arm {chain.arm!r} must have one link for each of its hinges")
+            raise ValueError(
+                f"the arm {chain.arm!r} must have one link for each of its revolute joints"
+            )
         for mount in embodiment.capsule_mounts:
             if not -1 <= mount.link < len(chain.links) or mount.radius < 0:
                 raise ValueError(f"a capsule is at link {mount.link} of {len(chain.links)}")

@@ -136,7 +136,7 @@ def test_a_record_has_the_same_kinematics_and_capsules(tmp_path: Path) -> None:
         (lambda record: record["chains"][0]["links"].pop(), "one link for each"),
         (lambda record: record["home"].__setitem__(0, "x"), "could not convert"),
         (lambda record: record["home"].__setitem__(0, float("nan")), "finite"),
-        (lambda record: record["joints"][0].update(kind="slide"), "slide.*hinge and gripper"),
+        (lambda record: record["joints"][0].update(kind="slide"), "slide.*revolute and gripper"),
         (lambda record: record["capsules"][0].update(link=77), "link 77"),
         (lambda record: record.update(joints=[{}] * 2000), "2000 parts"),
     ],
@@ -289,7 +289,7 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
         r"is a template of xacro; allowed: URDF. Run `xacro a.urdf > arm.urdf`",
     ),
     "mjcf": (text_file("arm.xml", "<mujoco><worldbodx/></mujoco>"), "MuJoCo cannot compile"),
-    "no arm": (text_file("arm.xml", "<mujoco/>"), "has no arm: no frame is moved by 3 hinges"),
+    "no arm": (text_file("arm.xml", "<mujoco/>"), "has no arm: no frame is moved by 3 revolute"),
     "twice": (
         broken(lambda text: text.replace('name="wrist_2_joint"', 'name="elbow_joint"')),
         "the joint 'elbow_joint' occurs 2 times; allowed: once",

@@ -181,7 +181,10 @@ BEHIND = LabelledObject(name="x", box3d=Box3d(np.array([0, 0, -0.5]), np.eye(3),
             {"objects": (LabelledObject(name="x", box2d=np.array([3, 3, 3, 5])),)},
             r"Object 0 \(x\): box2d is \[3, 3, 3, 5\]; allowed: x0, y0, x1, y1 with x0 below x1",
         ),
-        ({"objects": (LabelledObject(name="x", visibility=-1.0),)}, "visibility is -1.0"),
+        (
+            {"objects": (LabelledObject(name="x", visibility=-1.0),)},
+            r"visibility must be .*got -1\.0",
+        ),
     ],
 )
 def test_an_image_is_checked(tmp_path: Path, changes: dict[str, object], message: str) -> None:

@@ -47,7 +47,7 @@ def test_the_written_file_has_the_kinematics_of_the_model(
     shown = embodiment("model=ur5e.urdf", "output=lab/my_arm.yaml", "name=lab")
     for expected in (
         "lab: ur5e.urdf, 10 links, 8 joints, 1 arm, ",
-        "elbow_joint                 arm     hinge       -3.142 to 3.142 rad     3.14      150",
+        "elbow_joint                 arm     revolute    -3.142 to 3.142 rad     3.14      150",
         "Gripper frame of arm: tool0, forwards along its z, pads close along y; at home at (",
         "Gripper of arm: joint left_finger_joint, 0 closed, 0.04 open.",
         "layout.grippers={left_finger_joint: {closed: 0, opened: 0.04}}",

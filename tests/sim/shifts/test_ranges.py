@@ -62,7 +62,7 @@ def test_a_drawn_strength_acts_as_a_fixed_one(world: TaskEnvironment) -> None:
         ({"dim_light": {"one_of": []}}, r"dim_light is .*; allowed: \{one_of: \[A, B, \.\.\.\]\}"),
         ({"dim_light": {"oneof": [1.0]}}, r"no key of dim_light 'oneof'\. Did you mean 'one_of'"),
         ({"dim_lihgt": [0, 1]}, r"There is no task option 'dim_lihgt'\. Did you mean 'dim_light'"),
-        ({"table_height": [-1, 0]}, r"table_height is -1; allowed: -0\.05 to 0\.08 m"),
+        ({"table_height": [-1, 0]}, r"table_height must be .* -0\.05 to 0\.08 m \(got -1"),
         ({"strict": [True, False]}, r"strict is \[True, False\]; allowed: true, false"),
     ],
 )

@@ -245,13 +245,16 @@ def test_depth_noise_is_drawn_anew_for_each_frame_and_camera(world: TaskEnvironm
         ({"distractor": 1.0}, r"Did you mean 'distractors'"),
         ({"dim_light": -0.5}, r"dim_light must be a number from 0 to 1 \(got -0\.5\)"),
         ({"camera_pose": 2}, r"camera_pose must be a number from 0 to 1 \(got 2\)"),
-        ({"depth_noise": float("nan")}, r"depth_noise is nan; allowed"),
-        ({"side_light": float("inf")}, r"side_light is inf; allowed"),
-        ({"object_colour": "red"}, r"object_colour is 'red'; allowed"),
-        ({"distractors": True}, r"distractors is True; allowed"),
-        ({"distractors": None}, r"distractors is None; allowed"),
-        ({"table_height": 0.1}, r"table_height is 0\.1; allowed: -0\.05 to 0\.08 m"),
-        ({"table_height": "high"}, r"table_height is 'high'; allowed: -0\.05 to 0\.08 m"),
+        ({"depth_noise": float("nan")}, r"depth_noise must be .*got nan"),
+        ({"side_light": float("inf")}, r"side_light must be .*got inf"),
+        ({"object_colour": "red"}, r"object_colour must be .*got 'red'"),
+        ({"distractors": True}, r"distractors must be .*got True"),
+        ({"distractors": None}, r"distractors must be .*got None"),
+        ({"table_height": 0.1}, r"table_height must be a number from -0\.05 to 0\.08 m \(got 0\.1"),
+        (
+            {"table_height": "high"},
+            r"table_height must be a number from -0\.05 to 0\.08 m \(got 'hi",
+        ),
     ],
 )
 def test_invalid_options_are_refused(
