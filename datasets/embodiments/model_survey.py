@@ -215,8 +215,8 @@ def _chosen(robot: RobotModel, tcp: str | Mapping[str, str] | None) -> dict[str,
     if not offered:
         raise ValueError(
             f"{robot.path.name} has no arm: no frame is moved by {LEAST_HINGES} revolute "
-            f"joints in a row; its joints: {', '.join(robot.joints) or 'none'}. Name the gripper frame, "
-            f"tcp=FRAME; frames: {', '.join(robot.frames)}."
+            f"joints in a row; its joints: {', '.join(robot.joints) or 'none'}. Name the gripper "
+            f"frame, tcp=FRAME; frames: {', '.join(robot.frames)}."
         )
     arms = list(dict.fromkeys(each.joints for each in offered))
     best = {joints: _best(robot, [e for e in offered if e.joints == joints]) for joints in arms}
