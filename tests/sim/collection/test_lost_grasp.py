@@ -78,6 +78,6 @@ def test_a_store_tells_which_episodes_lost_a_grasp(tmp_path: Path) -> None:
 
 
 def test_a_share_beyond_1_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"lost_grasps is 1\.5; allowed: .*0 to 1"):
+    with pytest.raises(ValueError, match=r"lost_grasps must be .*0 to 1 \(got 1\.5"):
         collect(Recipe("kuka_pick", cameras=(), lost_grasps=1.5), tmp_path / "store", 1)
     assert not (tmp_path / "store").exists()

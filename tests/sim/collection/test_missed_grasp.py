@@ -114,7 +114,7 @@ def test_a_store_tells_which_episodes_missed(tmp_path: Path) -> None:
 
 
 def test_a_share_out_of_range_and_a_third_party_task_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"missed_grasps is 1\.5; allowed: .*0 to 1"):
+    with pytest.raises(ValueError, match=r"missed_grasps must be .*0 to 1 \(got 1\.5"):
         collect(Recipe("kuka_pick", cameras=(), missed_grasps=1.5), tmp_path / "store", 1)
     with (
         closing(open_world("gym_aloha_transfer_cube", cameras=())) as world,
