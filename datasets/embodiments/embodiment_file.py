@@ -225,6 +225,12 @@ def parse_embodiment_file(path: Path) -> EmbodimentFile:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         words = printable(" ".join(str(error).split()))
         raise ValueError(f"The embodiment file {path} cannot be read: {words}") from error
+    missing = [key for key in ("name", "model", "arms") if key not in (plain or {})]
+    if missing and (plain is None or isinstance(plain, Mapping)):
+        raise ValueError(
+            f"The embodiment file {path} lacks {' and '.join(missing)}; stringline-data embodiment "
+            "writes a complete one."
+        )
     try:
         return from_plain(plain)
     except ValueError as error:

@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import yaml
+from tests.datasets.embodiments.robot_files import HOME, UR5E_JOINTS, write_ur5e
 from tests.datasets.formats import droid_recordings, mcap_recordings
 from tests.datasets.formats.conftest import Arrays, aloha_episode, joint_series, smooth_image
 from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
@@ -79,13 +80,13 @@ def write_large(path: Path) -> None:
     EpisodeStore.create(path).write(arrays | large, replace(attributes, contract=contract))
 
 
-def write_so100(path: Path) -> None:
-    """Writes a LeRobotDataset of an arm with a revolute joint and a gripper."""
-    names = ("shoulder", "gripper")
+def write_lerobot(path: Path, names: tuple[str, ...], first: tuple[float, ...]) -> None:
+    """Writes a LeRobotDataset of an arm with a gripper, from a first pose on."""
     action = tuple(ActionDimension(name, "arm", "joint") for name in names)
-    contract = Contract("so100", "base", 50.0, (), names, (), action)
-    numbers = np.random.default_rng(0).uniform(0, 1, (5, 2)).astype(np.float32)
-    store = EpisodeStore.create(path.with_name("so100_store"))
+    contract = Contract(path.name, "base", 50.0, (), names, (), action)
+    ways = np.random.default_rng(0).uniform(0, 1, (5, len(names)))
+    numbers = (np.array(first) + ways).astype(np.float32)
+    store = EpisodeStore.create(path.with_name(f"{path.name}_store"))
     arrays = {"time": np.arange(5) / 50, "joints/position": numbers, "action": numbers}
     store.write(arrays, EpisodeAttributes(contract, "lift", 0))
     LeRobotWriter(images="image").write(store, path)
@@ -143,7 +144,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_large(root / "recordings/bananas")
     for name, gripper in (("aloha_sim", "opening"), ("real", "aloha1_follower_share")):
         ActHdf5Writer(state_gripper="opening", action_gripper=gripper).write(bananas, root / name)
-    write_so100(root / "so100")
+    write_lerobot(root / "so100", ("shoulder", "gripper"), (0.0, 0.0))
+    write_lerobot(root / "ur5e", (*UR5E_JOINTS, "gripper"), (*HOME, 0.0))
+    write_ur5e(root / "ur5e.urdf")
+    arm = {"tcp": "tool0", "gripper": {"name": "gripper"}}
+    robot = {"name": "lab", "model": "ur5e.urdf", "arms": {"arm": arm}}
+    (root / "my_arm.yaml").write_text(yaml.safe_dump(robot))
     write_rgbd(bananas, root / "rgbd")
     rng = np.random.default_rng(0)
     steps = sum(LENGTHS)
@@ -191,17 +197,19 @@ def test_the_examples_of_a_verb_run(
     if verb == "depth":
         models = importlib.import_module("tests.encoders.pretrained.test_monocular_depth")
         models.save_model(folder / "models/my_depth", "metric")
+    if verb == "embodiment":
+        (folder / "my_arm.yaml").unlink()  # It is written.
     for words in [*(examples(NEEDED[verb]) if verb in NEEDED else []), *examples(verb)]:
         try:
-            run([adapted(word) for word in words], monkeypatch)
+            run([adapted(word, words[1]) for word in words], monkeypatch)
         except SystemExit as ended:
             pytest.fail(f"{shlex.join(words)}: exit {ended.code}: {capsys.readouterr().err}")
         start_again(words, folder)
 
 
-def adapted(word: str) -> str:
+def adapted(word: str, verb: str) -> str:
     """Returns a word of an example for a machine without network and GPU."""
-    if word.startswith("model="):
+    if verb == "depth" and word.startswith("model="):
         return "model=models/my_depth"
     word = word.replace("=/usr/share", "=usr/share")
     return word.replace("[top]", "[overhead]").replace("=cuda", "=cpu")
@@ -210,7 +218,11 @@ def adapted(word: str) -> str:
 def start_again(words: list[str], folder: Path) -> None:
     """Removes what the next example creates anew."""
     for option, _, value in (word.partition("=") for word in words):
-        again = [("export", "path"), ("depth", "output"), ("images", "store")]
+        again = [
+            ("export", "path"),
+            ("depth", "output"),
+            ("images", "store"),
+        ]
         if (words[1], option) in [*again, *(("import", "store") for _ in RECORDINGS & {*words})]:
             found = folder / value
             shutil.rmtree(found) if found.is_dir() else found.unlink()

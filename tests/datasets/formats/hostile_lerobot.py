@@ -50,7 +50,7 @@ DESCRIPTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("features that are a list", {"features": ["x"]}, "features is a list; allowed"),
     ("feature that is a text", {"features": {"action": "x"}}, "the feature 'action' has no dtype"),
     ("shape beyond bounds", shaped(60000, 60000, 3), "The feature 'x' has 60000 x 60000 pixels"),
-    ("negative shape", shaped(-1, 4, 3), "the feature 'x' has shape [-1, 4, 3]; allowed: whole"),
+    ("negative shape", shaped(-1, 4, 3), "the feature 'x' has shape [-1, 4, 3]; allowed: an"),
     ("rate that is no number", {"fps": float("nan")}, "fps must be a number above 0 (got nan)"),
     ("rate that is a text", {"fps": "50"}, "fps must be a number above 0 (got '50')"),
     ("no chunks", {"chunks_size": 0}, "chunks_size must be an integer of at least 1 (got 0)"),
