@@ -431,20 +431,18 @@ class DrakeProgram:
         """Sends nothing until the controllers' own commands have not changed for some steps.
 
         After silence, as of a busy computer, the first status may be of a step before the program
-        took the last commands. One that begins at what it reports would let the arms jump back.
+        took the last commands. One that begins at what it reports would let the arms jump back. The
+        silence was longer than commands are on their way, so a few steps are enough.
         """
         if self._answered_us is not None:
-            self._settling = self._quiet()
-
-    def _quiet(self) -> Settling:
-        return Settling(max(2, math.ceil(_QUIET_S / self._period_s)))
+            self._settling = Settling(_MOST_BEHIND + 1)
 
     def _settle(self, event: Interlock) -> None:
         """Sends nothing until all commands have arrived; `event`: if that happens too often."""
         for arm in self.arms:
             arm.let_go()
             arm.notice(Interlock.MISSED)
-        self._settling = self._quiet()
+        self._settling = Settling(max(2, math.ceil(_QUIET_S / self._period_s)))
         self._lost_at.append(self._utime)
         often = len(self._lost_at) == _MOST_LOST
         if often and self._utime - self._lost_at[0] < _LOST_WITHIN_US:
