@@ -256,7 +256,7 @@ def test_results_of_different_versions_are_refused_in_one_line(tmp_path: Path, k
 
 
 def test_results_of_earlier_code_are_noted(tmp_path: Path) -> None:
-    versions = {"physics": "0a", "torch": "2.0"}
+    versions: dict[str, Any] = {"physics": "0a", "torch": "2.0"}
     a = run_of(write(tmp_path / "a.jsonl", A, **versions))
     b = run_of(write(tmp_path / "b.jsonl", B))
     (note,) = (note for note in Comparison.of([a, b]).notes if "version" in note)

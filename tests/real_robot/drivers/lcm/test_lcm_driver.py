@@ -345,7 +345,7 @@ def test_after_silence_nothing_is_sent_until_commands_on_the_way_have_arrived() 
         program._transit_s = 0.0
         safety.start(arms.read(time.monotonic), 0)
 
-        def sent() -> list[tuple[float, ...]]:
+        def sent() -> list[Any]:
             """Returns the commands of a cycle that begins with a step of the program."""
             running.tell()
             state = arms.read(time.monotonic)
