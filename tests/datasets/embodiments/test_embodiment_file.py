@@ -386,7 +386,7 @@ def test_files_that_are_no_embodiments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         load_embodiment(str(tmp_path / "arm.yaml"))
     (tmp_path / "arm.yaml").write_text("arms: {arm: {tcp: tool0}}\n")
-    with pytest.raises(ValueError, match="lacks an entry.*name"):
+    with pytest.raises(ValueError, match="lacks name and model; "):
         load_embodiment(str(tmp_path / "arm.yaml"))
     with pytest.raises(ValueError, match="There is no embodiment 'iiwa41'. Did you mean 'iiwa14'"):
         load_embodiment("iiwa41")
