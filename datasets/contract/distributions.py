@@ -5,7 +5,7 @@ A setting is a value, a range `[LOW, HIGH]`, or one of a list `{one_of: [A, B, .
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar, overload
+from typing import Generic, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -82,7 +82,7 @@ def distribution(
         return Distribution(tuple(str(value) for value in values))
     for value in values:
         allowed.check(**{name: value})
-    numbers = [float(value) for value in values]  # type: ignore[arg-type]
+    numbers = [float(value) for value in cast("Sequence[float]", values)]
     if between and numbers[0] > numbers[1]:
         low, high = values
         raise ValueError(f"{name} is [{low}, {high}]; the ends of a range ascend: [{high}, {low}].")

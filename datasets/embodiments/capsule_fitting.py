@@ -58,9 +58,9 @@ def fit_capsules(points: Vector) -> list[Fitted]:
 
 
 def surface_of(robot: RobotModel, body: int) -> Vector:
-    """Returns samples (N, 3) of the surface of a body in its frame; N is 0 for one without shape.
+    """Returns samples (N, 3) of the surface of a body in its frame; N is 0 without a shape.
 
-    The visible shapes are taken; the shapes that collide, if there are no others.
+    The surface is that of the visible shapes; without any, that of the colliding ones.
     """
     model = robot.model
     first = int(model.body_geomadr[body])
@@ -74,7 +74,7 @@ def surface_of(robot: RobotModel, body: int) -> Vector:
 
 
 def _samples(model: mujoco.MjModel, geom: int) -> Iterator[Vector]:
-    """Yields samples (N, 3) of a geom in the frame of its body; nothing if it is no part of it."""
+    """Yields samples (N, 3) of a geom in the frame of its body; nothing for planes and terrain."""
     kind = int(model.geom_type[geom])
     size = model.geom_size[geom]
     types = mujoco.mjtGeom

@@ -147,8 +147,8 @@ def read_model(path: Path) -> RobotModel:
     """Reads a URDF or MJCF file.
 
     Raises:
-        ValueError: There is no such file, it is none of both, or it cannot be compiled; the message
-            says what to do.
+        ValueError: The file does not exist, is neither URDF nor MJCF, or cannot be compiled. The
+            message says what to do.
     """
     root = _parsed(path)
     facts = _urdf_facts(path, root) if root.tag == "robot" else {}

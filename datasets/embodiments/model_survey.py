@@ -292,7 +292,7 @@ def _arm(
 
 
 def _foot(robot: RobotModel, tcp: int) -> str:
-    """Returns the first body above a body that does not move; the world if there is none."""
+    """Returns the frame where the arm stands: the fixed link below it, or else the world."""
     first = robot.way(0, tcp)[:1]
     return WORLD if not first or robot.joints_of(first[0]) else robot.model.body(first[0]).name
 

@@ -124,7 +124,7 @@ CellContent: TypeAlias = Content | Cell | None
 
 @dataclass(frozen=True)
 class Row:
-    """The cells of a row; if None, there is no value.
+    """A row of a table; a cell that is None has no value.
 
     Attributes:
         marks: Values by which a `Filter` chooses.

@@ -81,7 +81,7 @@ def download(url: str, target: Path, most: int) -> None:
 
 
 def _size(files: fsspec.AbstractFileSystem, path: str) -> int | None:
-    """Returns the size of a file, 0 if the server does not tell it; None if there is no file."""
+    """Returns the size of a file: 0 if the server does not state it, None if there is no file."""
     files.invalidate_cache()
     try:
         return int(files.info(path).get("size") or 0)

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -98,7 +99,7 @@ def _parts(config: DictConfig) -> tuple[RobotModel, EmbodimentFile]:
     return robot, survey(
         robot,
         **{str(key): value for key, value in options.items()},
-        fixed=fixed,  # type: ignore[arg-type]
+        fixed=cast("dict[str, float]", fixed),
     )
 
 

@@ -275,7 +275,8 @@ class Workcell:
         depth_sensor: Model of the depth cameras under `depth_noise`.
         usual: Default strengths of shifts, which options override.
         azimuth_deg: Direction of view of films about z; 90 looks along y.
-        start_range: Range of the arms' start poses in version 2 of tasks; if None, only version 1.
+        start_range: Range of the arms' start poses, see `start_spread`; if None, they start at
+            home.
         room_half_m: Distance of the walls of textured looks from the middle. The view of films is
             within, and the corners are nearer than the far plane of cameras, 5 m.
     """

@@ -35,7 +35,9 @@ def test_every_recipe_is_a_command_that_can_be_given(
             collected = compose("collect", overrides=commands["collect"])
             training = compose("train", overrides=commands["train"])
             assert collected.segments
-            assert collected.task.options.start_spread in (0.0, 1.0)
+            spread = 0.0 if cells.RECIPES[name].home else 1.0
+            assert collected.task.options.start_spread == spread
+            assert bool(collected.task.options.get("strict")) == (task == "hand_over_banana")
             assert (collected.episodes, training.trainer.seed) == (25, 1)
             frozen = ["observation_encoder.tokenise.encode"] if "frozen" in name else []
             assert training.trainer.freeze == frozen

@@ -17,9 +17,9 @@ from stringline.sim.tasks.task_registry import TASKS
 
 
 def recorded(world: TaskEnvironment, seed: int, share: float) -> Recording:
-    return record_episode(
-        world, make_expert(world.task.name), seed, lost_grasps=share, options={"start_spread": 1.0}
-    )
+    options = {"start_spread": 1.0, "strict": world.task.may_be_strict}
+    expert = make_expert(world.task.name)
+    return record_episode(world, expert, seed, lost_grasps=share, options=options)
 
 
 def assert_recovered(world: TaskEnvironment, seed: int) -> None:

@@ -23,13 +23,9 @@ from stringline.sim.worlds.world_registry import open_world
 
 
 def recorded(world: TaskEnvironment, seed: int, share: float) -> Recording:
-    return record_episode(
-        world,
-        make_expert(world.task.name),
-        seed,
-        missed_grasps=share,
-        options={"start_spread": 1.0},
-    )
+    options = {"start_spread": 1.0, "strict": world.task.may_be_strict}
+    expert = make_expert(world.task.name)
+    return record_episode(world, expert, seed, missed_grasps=share, options=options)
 
 
 @pytest.mark.slow

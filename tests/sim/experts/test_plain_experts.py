@@ -46,7 +46,8 @@ def test_a_plain_hand_over_succeeds_from_a_start_with_less_in_reach(name: str, s
     """Without going home first, the banana is out of reach, and the pen stays in the gripper."""
     world = make_environment(name, cameras=(), time_limit_s=40.0)
     expert = make_expert(name, varied=False)
-    recording = record_episode(world, expert, seed, options={"start_spread": 1.0})
+    options = {"start_spread": 1.0, "strict": True}
+    recording = record_episode(world, expert, seed, options=options)
     world.close()
     assert recording.success, recording.error
 
