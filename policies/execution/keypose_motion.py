@@ -1,6 +1,6 @@
 """From predicted keyposes to joint targets: smooth motion in task space within the robot's limits.
 
-The way to a keypose has four parts: a free motion to its corner or approach pose, the straight
+The way to a keypose has four parts: a free motion by its corner to its approach pose, the straight
 part, the stroke of the gripper, and the departure. The free motion is planned again with each
 prediction, from the position, speed and acceleration that the last plan commands now, so targets
 are smooth to their second derivative. What follows it is committed, since a hand close to an object
@@ -176,6 +176,7 @@ class _Plan:
         start: Time of the first target, s.
         q: (T, J).
         goal: The keypose; if None, the arms hold or go home.
+        corner_at: Time at which the arms have passed the corner, s.
         free_until: Time until which a new prediction may change the way, s.
         done_at: Time from which a prediction of the next keypose is wanted, s.
         stroke_end: Time at which the strokes have ended, s.
@@ -186,11 +187,16 @@ class _Plan:
     start: float
     q: Floats
     goal: _Goal | None = None
+    corner_at: float = np.inf
     free_until: float = 0.0
     done_at: float = 0.0
     stroke_end: float = np.inf
     retreats: bool = False
     checked: bool = False
+
+    def may_change(self, time: float) -> bool:
+        """Returns whether a new prediction may change the way from a time on."""
+        return time < self.free_until and not 0 < self.corner_at - time <= _LEAST_FREE_S
 
 
 class KeyposeMotion:
@@ -234,7 +240,7 @@ class KeyposeMotion:
     def wants_prediction(self, time: float) -> bool:
         """Returns whether a prediction at a time could change the motion."""
         plan = self._plan
-        return plan is None or time < plan.free_until or time >= plan.done_at
+        return plan is None or plan.may_change(time) or time >= plan.done_at
 
     def targets(
         self,
@@ -340,7 +346,7 @@ class KeyposeMotion:
         """Chooses the goal of a prediction and plans the way to it from a time on."""
         plan = self._plan
         assert plan is not None
-        if start >= plan.free_until and time < plan.done_at:
+        if not plan.may_change(start) and time < plan.done_at:
             return  # What is fixed ends in the part of the plan that is committed.
         acting = prediction.acting(
             self._settings.rest_holding if any(self._holds) else self._settings.rest
@@ -355,7 +361,9 @@ class KeyposeMotion:
             if self._doubts < 2:
                 return
         self._doubts = 0
-        self._plan = self._way_to(goal, time, start)
+        passed = start >= plan.corner_at and plan.goal is not None
+        passed = passed and time < plan.free_until and not self._differs(goal, plan.goal)
+        self._plan = self._way_to(goal, time, start, by_corner=not passed)
 
     def _chosen(
         self, prediction: PredictedKeypose, acting: tuple[int, ...], before: _Goal | None
@@ -452,7 +460,7 @@ class KeyposeMotion:
         before, now, after = self._sampled(plan, time + self._dt * np.array([-1.0, 0.0, 1.0]))
         return now, (after - before) / (2 * self._dt), (after - 2 * now + before) / self._dt**2
 
-    def _way_to(self, goal: _Goal, time: float, start: float) -> _Plan:
+    def _way_to(self, goal: _Goal, time: float, start: float, by_corner: bool) -> _Plan:
         """Plans the whole way to a goal, its strokes and the departure."""
         settings = self._settings
         q, v, a = self._state(start)
@@ -460,22 +468,24 @@ class KeyposeMotion:
         goal = self._where_it_is(goal, arms)
         in_place = all(np.allclose(goal.approach[arm], goal.pose[arm]) for arm in goal.acting)
         parts: list[Floats] = []
-        free_s = 0.0
+        free_s, corner_s = 0.0, 0.0
         if in_place:
             parts.append(self._quintic(q, v, a, q, 0.1))
         else:
-            first = {arm: goal.corner[arm] for arm in goal.acting}
+            first = {arm: (goal.corner if by_corner else goal.approach)[arm] for arm in goal.acting}
             first |= {arm: goal.pose[arm] for arm in goal.moving if arm not in goal.acting}
             target = self._solved(first, q)
             for arm in goal.acting:
                 self._set_opening(target, arm, goal.before[arm])
             parts.append(self._quintic(q, v, a, target, _LEAST_FREE_S))
-            free_s = self._dt * len(parts[0])
+            corner_s = self._dt * len(parts[0]) if by_corner else 0.0
             for name in ("approach", "pose"):
                 ends = {arm: getattr(goal, name)[arm] for arm in goal.acting}
                 straight = self._straight(parts[-1][-1], ends)
                 if straight is not None:
                     parts.append(straight)
+                if name == "approach":
+                    free_s = self._dt * sum(map(len, parts))
         parts.append(self._held(parts[-1][-1], settings.settle_s))
         parts.append(self._stroke(parts[-1][-1], goal))
         stroke_end = sum(map(len, parts)) * self._dt
@@ -486,6 +496,7 @@ class KeyposeMotion:
             parts.append(departure)
         plan = self._joined(time, start, np.concatenate(parts), goal)
         end = start + sum(map(len, parts)) * self._dt
+        plan.corner_at = start + corner_s
         plan.free_until = start + max(free_s - _LEAST_FREE_S, 0.0)
         plan.stroke_end = start + stroke_end
         # The scene is free again half-way through the departure.

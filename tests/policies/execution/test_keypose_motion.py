@@ -211,6 +211,36 @@ def test_a_task_is_done_however_often_predictions_come(every: int, fixed: int) -
     check_smooth(track)
 
 
+def test_what_is_seen_after_the_corner_still_counts() -> None:
+    """A keypose seen from near is more exact; the way to the corner is not gone again."""
+    random = np.random.default_rng(3)
+    first = predicted([joints_near_home(random)], (1.0, 0.0), straight_m=0.06)
+    corner = first.approach + [0.0, 0.0, 0.08]
+    first = replace(first, corner=corner)
+    shift = np.array([0.0, 0.006, 0.0])
+    better = replace(
+        first,
+        pose=first.pose + np.pad(shift[:, None], ((0, 1), (3, 0))),
+        **{name: getattr(first, name) + shift for name in ("approach", "corner", "departure")},
+    )
+    cell = Cell(motion_of())
+
+    def predict(time: float, q: Floats) -> PredictedKeypose:
+        way = distances_mm(np.array(cell.track or [ALOHA.home]), replace(first, pose=_at(corner)), 0)
+        return better if way.min() < 15 else first
+
+    def _at(position: Floats) -> Floats:
+        pose = first.pose.copy()
+        pose[..., :3, 3] = position
+        return pose
+
+    track = cell.run(predict, 300, every=4)
+    closed = int(np.flatnonzero(np.diff(track[:, GRIPPERS[0]]) < -0.02)[0])
+    assert distances_mm(track[closed : closed + 1], better, 0)[0] < 1.0
+    assert 0 < np.flatnonzero(distances_mm(track, better, 0) < 1.0)[0] < 200
+    check_smooth(track[: closed + 1])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_random_tasks_stay_within_the_limits(seed: int, caplog: pytest.LogCaptureFixture) -> None:
