@@ -212,11 +212,13 @@ def test_every_page_is_within_two_links_of_the_readme() -> None:
     assert set(DOCS.rglob("*.md")) - first - second == set()
 
 
-def test_each_way_through_the_code_names_at_most_fifteen_files() -> None:
-    ways = (DOCS / "architecture.md").read_text().split("## Four ways", 1)[1].split("\n## ", 1)[0]
+def test_each_way_through_the_code_names_at_most_twenty_files() -> None:
+    ways = (DOCS / "architecture.md").read_text().split("## Ways", 1)[1].split("\n## ", 1)[0]
     parts = ways.split("\n**")[1:]
-    assert len(parts) == 4
+    assert len(parts) == 5
     for part in parts:
         files = re.findall(r"`([\w/]+\.py)`", part)
-        assert 8 <= len(files) <= 15, part[:60]
-        assert [file for file in files if "/" in file and not (ROOT / file).is_file()] == []
+        folders = {Path(file).parent for file in files if "/" in file}
+        assert 8 <= len(files) <= 20, part[:60]
+        for file in files:  # A name without a folder is beside one of the others.
+            assert any((ROOT / folder / file).is_file() for folder in {Path(), *folders}), file
