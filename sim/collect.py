@@ -1,6 +1,6 @@
 """Collection of demonstrations by a scripted expert into an episode store: `stringline-collect`.
 
-An episode depends on its seed alone, so the store holds the same episodes for any number of
+An episode depends on recipe and seed alone, so the store holds the same episodes for any number of
 workers, on one machine or on many that share the store's folder. A stopped collection can be
 continued. Neither this process nor the workers import torch.
 """

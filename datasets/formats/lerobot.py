@@ -1,6 +1,7 @@
 """Reader of LeRobotDataset v2.0, v2.1 and v3.0: parquet files, with videos or single images.
 
-The instruction is the task of each frame; a split of validation episodes holds them out.
+The instruction of an episode is the task of most of its frames, and a series keeps those of all; a
+split of validation episodes holds them out.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Import in a process of its own with a limit on memory, which a data set cannot take then.
+"""Import in a process with a memory limit, so that no data set exhausts the machine's memory.
 
 The checks of the readers bound what is decoded, but not what a decoder of images or videos needs in
 between. An allocation beyond the limit fails, which refuses the episode. If the process dies of it,

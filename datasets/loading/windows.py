@@ -151,7 +151,7 @@ def window_starts(episode: StoredEpisode, cameras: Sequence[Camera], every_step:
 def small_arrays(
     episodes: Sequence[StoredEpisode], steps: Sequence[Array], contract: Contract
 ) -> dict[str, Array]:
-    """Returns all arrays except images and actions at steps (S,) of each episode, concatenated.
+    """Returns state and geometry of cameras at steps (S,) of each episode, concatenated.
 
     The result has arrays (sum of S, ...) for the keys that every episode has, with `frame/<camera>`
     of the cameras of the contract.
@@ -367,7 +367,8 @@ class Windows:
             `past/<key>` (B, K, ...) for each of the observation keys, the largest offset first, and
             `past_mask` (B, K) bool, False before the beginning of the episode, where its first step
             is repeated. Without `past_images` the past contains only the keys of the state. With
-            keyposes also `keypose` (B, A) float32.
+            keyposes also `keypose/*`, see `Keyposes.targets`; with clouds `cloud/*` in place of
+            images.
 
         Raises:
             IndexError: A window does not exist.

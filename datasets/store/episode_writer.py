@@ -1,4 +1,4 @@
-"""Recording of an episode: steps are written to disk as they arrive, and `commit` publishes it."""
+"""Writer of an episode: steps go to disk as they are added, and `commit` publishes the episode."""
 
 import os
 import shutil

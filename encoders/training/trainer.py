@@ -121,7 +121,11 @@ _LISTED = 4  # Examples that an error message names.
 
 
 class BrokenLossError(ValueError):
-    """The loss or its gradients are not finite; the weights are still those of the step before."""
+    """The loss or its gradients are not finite.
+
+    With `read_every=1` the weights are still those of the step before; otherwise up to `read_every`
+    steps have changed them since.
+    """
 
 
 def check_finite(

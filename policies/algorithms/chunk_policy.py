@@ -290,7 +290,7 @@ class ChunkPolicy(LearnedPolicy):
         Args:
             conditioning: Conditioning tokens of B observations.
             generator: The only source of random numbers, on the device of the tokens; or one for
-                each observation, as from `row_noise`.
+                each observation.
             prefix: Actions that the chunks have to follow; if None, all are free.
         """
 

@@ -1,7 +1,7 @@
 """The keypose policy: predicts where the grippers will act next, and moves there.
 
 Prediction: conditioning tokens with places vote for the next keypose of each arm, and a diffusion
-refines the mode that is chosen (`networks/keypose_head.py`). Motion: `execution/keypose_motion.py`
+refines each mode (`networks/keypose_head.py`). Motion: `execution/keypose_motion.py` chooses one and
 plans to it in task space, so the plan of a session is an `ActionChunk` as that of all policies.
 Anchors: PerAct (Shridhar et al., 2022, arXiv 2209.05451) for keyposes, 3D Diffuser Actor (Ke et
 al., 2024, arXiv 2402.10885) and 3D FlowMatch Actor (Gkanatsios et al., 2025, arXiv 2508.11002) for
@@ -92,7 +92,8 @@ class KeyposePolicySettings:
         values: Relative values in the diffusion.
         chunk: Actions per plan, T.
         events: How keyposes are found in recordings.
-        refinement: `diffusion` draws the pose around the chosen mode; `none`: its votes' mean.
+        refinement: `diffusion`: the pose of each mode is the mean of samples of a diffusion around
+            it; `none`: the mean of its votes.
         sampling_steps: Steps of the diffusion.
         noise_samples: Noisy keyposes per example in training, and samples whose mean is the pose.
         noise: Its noise at the first step.

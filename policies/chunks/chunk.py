@@ -23,7 +23,8 @@ class ActionChunk:
     """Actions with the times of their execution.
 
     Attributes:
-        time: (T,) seconds on the clock of the observation; time[0] is the time of the observation.
+        time: (T,) seconds on the clock of the observation; time[0] is the time of the first action:
+            that of the observation, or later if the chunk has been postponed.
         action: (T, A) in the units of the contract.
     """
 
@@ -180,8 +181,8 @@ def prefix_error(session: Session) -> ValueError:
     """Returns the error for a session without support of action prefixes."""
     return ValueError(
         f"{type(session).__name__} supports no action prefix, which real-time chunking needs: it "
-        f"has plan(observation) only. Allowed: diffusion, flow and energy policies, local or "
-        f"behind a current stringline-serve; for others use execution=receding_horizon or "
+        f"has plan(observation) only. Allowed: keypose, diffusion, flow and energy policies, local "
+        f"or behind a current stringline-serve; for others use execution=receding_horizon or "
         f"execution=temporal_ensembling."
     )
 

@@ -1,4 +1,4 @@
-"""Keyposes from conditioning tokens: a pointer over tokens chooses a mode, a diffusion refines it.
+"""Keyposes from conditioning tokens: a pointer over tokens gives modes, a diffusion refines them.
 
 Each token votes for the next keypose of each arm relative to its own place, and the token of the
 arm weighs the votes. Votes of different modes stay apart, where a mean of them would be a pose

@@ -328,7 +328,11 @@ class PolicyDeployment:
         self._dry = settings.mode is DeploymentMode.DRY_RUN
 
     def run(self) -> bool:
-        """Checks, runs the episode and reports its result; returns whether the task was done."""
+        """Checks, runs the episode and reports its result.
+
+        Returns:
+            Whether the task was done in simulation; on real arms, whether there was no fault.
+        """
         settings = self._settings
         mode = "" if settings.mode is DeploymentMode.RUN else f", mode {settings.mode}"
         print_line(f"Deploying to {self._factory.name}{mode}")

@@ -163,7 +163,7 @@ class RealTimeRobot:
         episode: RealTimeEpisode,
         planning: Callable[[], AbstractContextManager[object]],
     ) -> ActionChunk | None:
-        """Returns a plan of the policy, or None without fresh images."""
+        """Returns a plan of the policy; None without fresh images, after a brake, or too late."""
         frames = self._frames.frames()
         states = self._device.recent()
         age, camera = self._assembler.oldest_frame(frames, time.monotonic())

@@ -2,7 +2,8 @@
 
 The policy stays in this process, with a session for each episode, and answers one observation at a
 time, or with `plan_batch` those of several worlds at once. So a result depends on the policy and
-the seed alone, in batches also on rounding, not on parallel episodes or machines. `run_seeds`
+the seed alone, not on parallel episodes or machines; in batches also on rounding, and with
+`execution.delay_s=measured` on the time that a plan takes. `run_seeds`
 keeps stored results, continues after an interruption, and shows the progress.
 This module imports without torch.
 """

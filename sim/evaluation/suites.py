@@ -23,7 +23,7 @@ _TASK_KEYS = ("time_limit_s", "frame_hz")
 
 
 def evaluation_seeds(count: int, first: int = EVALUATION_SEED) -> list[int]:
-    """Returns the seeds of evaluations; collection counts from 0, so no policy has seen them."""
+    """Returns the seeds of evaluations, far above those of collections: no policy has seen them."""
     return list(range(first, first + count))
 
 

@@ -389,7 +389,7 @@ PEN_ABOVE_FLOOR = 0.006  # Height of the pen's lower end above the holder's floo
 
 
 class HandOverBananaExpert:
-    """Hands the banana over in one way, at one pace.
+    """Hands the banana over in one order, at one pace; the seed draws small offsets.
 
     The right gripper comes straight down over one third of the banana, aligned with it and wide
     open. Both grippers meet level over the middle of the table, with the banana upright; the left

@@ -1,4 +1,4 @@
-"""Success predicates: contacts, poses, and conditions that must hold for a time."""
+"""Success predicates: contacts, poses and rest."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,8 @@ trusted because it was set before. The order is:
 1. `prepare` sets the list, the profiles and the values that the servo had when it was connected,
    and measures by the registers themselves instead of by the list.
 2. `set_goals` makes the measured position the goal of each joint without torque, and of revolute
-joints to
-   which another program gave theirs. The others keep their goals: grippers with torque hold on.
+   joints to which another program gave torque. The others keep their goals: grippers with torque
+   hold on.
 3. `differences` compares everything with what the servos now answer.
 4. `turn_on` turns the torque on *through the list*. A servo that has lost it since then keeps its
    torque off, since the same write then changes nothing but a byte of data.

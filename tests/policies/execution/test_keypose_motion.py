@@ -215,7 +215,7 @@ def test_what_is_seen_after_the_corner_still_counts() -> None:
     """A keypose seen from near is more exact; the way to the corner is not gone again."""
     random = np.random.default_rng(3)
     first = predicted([joints_near_home(random)], (1.0, 0.0), straight_m=0.06)
-    corner = first.approach + [0.0, 0.0, 0.08]
+    corner = first.approach + np.array([0.0, 0.0, 0.08])
     first = replace(first, corner=corner)
     shift = np.array([0.0, 0.006, 0.0])
     better = replace(
@@ -226,7 +226,9 @@ def test_what_is_seen_after_the_corner_still_counts() -> None:
     cell = Cell(motion_of())
 
     def predict(time: float, q: Floats) -> PredictedKeypose:
-        way = distances_mm(np.array(cell.track or [ALOHA.home]), replace(first, pose=_at(corner)), 0)
+        way = distances_mm(
+            np.array(cell.track or [ALOHA.home]), replace(first, pose=_at(corner)), 0
+        )
         return better if way.min() < 15 else first
 
     def _at(position: Floats) -> Floats:
