@@ -1,8 +1,9 @@
 """The keypose policy: predicts where the grippers will act next, and moves there.
 
 Prediction: conditioning tokens with places vote for the next keypose of each arm, and a diffusion
-refines each mode (`networks/keypose_head.py`). Motion: `execution/keypose_motion.py` chooses one and
-plans to it in task space, so the plan of a session is an `ActionChunk` as that of all policies.
+refines each mode (`networks/keypose_head.py`). Motion: `execution/keypose_motion.py` chooses one of
+them and plans to it in task space, so the plan of a session is an `ActionChunk` as that of all
+policies.
 Anchors: PerAct (Shridhar et al., 2022, arXiv 2209.05451) for keyposes, 3D Diffuser Actor (Ke et
 al., 2024, arXiv 2402.10885) and 3D FlowMatch Actor (Gkanatsios et al., 2025, arXiv 2508.11002) for
 keyposes that are denoised by attention over relative places.
