@@ -22,8 +22,9 @@ NEWER ?= python3.12
 OLD_NUMCODECS := $(INTEROP)-numcodecs-0.14.1 $(INTEROP)-numcodecs-0.16.3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt
-# A line for every twentieth package that pip finds or fetches; errors pass by.
-SHOWN := awk '/^ *(Collecting|Downloading|Using cached)/ && ++n % 20 == 0 {print "  " $$1, $$2; fflush()}'
+# A line for every twentieth package that pip finds or fetches; errors, and what pip says of a conflict, pass by.
+SHOWN := awk '/conflict is caused by/ {all = 1} all {print; next} \
+  /^ *(Collecting|Downloading|Using cached)/ && ++n % 20 == 0 {print "  " $$1, $$2; fflush()}'
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 

@@ -2,11 +2,14 @@
 
 import os
 import subprocess
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
+OLDEST_PYTHON = "3.11.2"  # That of Debian 12.
 PACKAGES = {
     "egl": "libegl1 libgl1 libgles2 libgl1-mesa-dri",
     "venv": "python3-venv",
@@ -55,3 +58,33 @@ def test_other_systems_read_the_names_of_the_packages(target: str) -> None:
 def test_what_is_there_is_not_installed() -> None:
     ended = make("egl", "APT=no-such-program", found="true")
     assert (ended.returncode, ended.stdout) == (0, "")
+
+
+def test_constraints_admit_the_python_of_debian() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    installed = [each for each in distributions() if pinned.get(each.name) == each.version]
+    assert len(installed) > len(pinned) / 2
+    refused = [
+        f"{each.name} {each.version} needs Python {needs}"
+        for each in installed
+        if (needs := each.metadata["Requires-Python"])
+        and not SpecifierSet(needs).contains(OLDEST_PYTHON)
+    ]
+    assert refused == []
+
+
+def test_progress_of_an_installation_is_short_and_a_conflict_is_shown(tmp_path: Path) -> None:
+    conflict = "The conflict is caused by:\n    one 1 depends on two>=3\n    two==2\n"
+    log = tmp_path / "pip.log"
+    log.write_text("".join(f"Collecting package-{n}\n" for n in range(60)) + conflict)
+    ended = subprocess.run(
+        ["make", "-f", "Makefile", "-f", "-", "shown"],
+        cwd=ROOT,
+        input=f"shown:\n\t@cat {log} | $(SHOWN)\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = [f"  Collecting package-{n}\n" for n in (19, 39, 59)]
+    assert ended.stdout == "".join(shown) + conflict
