@@ -435,7 +435,8 @@ def missed_of(names: Sequence[str]) -> list[str]:
     for suite in sorted({suite_of(name) for name in names}):
         code, test = ask(suite)
         if code:
-            raise SystemExit(f"The tests fail with everything in place: {test}")
+            failed = test or f"pytest ended with {pytest.ExitCode(code)!r}"
+            raise SystemExit(f"The tests of {suite!r} fail with everything in place: {failed}")
     here = [name for name in names if name not in SOURCE_GUARDS]
     missed = [name for name in here if not noticed(name, *ask(name))]
     return missed + missed_in_sources([name for name in names if name in SOURCE_GUARDS])

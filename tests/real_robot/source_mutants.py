@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 REMOTE, DEVICE = "policies/remote", "real_robot/device"
 SERVER_TESTS = tuple(
     f"../policies/remote/{name}.py"
-    for name in ("test_access", "test_turns", "test_server", "test_floods")
+    for name in ("test_access", "test_request_queue", "test_server", "test_floods")
 )
 YAML_TESTS = ("../datasets/files/test_yaml_file.py",)
 SOURCE_SUITES = {
