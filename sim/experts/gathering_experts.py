@@ -1,8 +1,8 @@
 """Experts that put all objects from both sides of the table into a container in the middle.
 
-Both arms work at the same time, each by a script of its own, and share their state: which object
-each arm has taken, and which arm works in the middle. All fruits go into the bowl, all snack boxes
-into the storage bin.
+Both arms work at the same time (in plain demonstrations in turn), each by a script of its own, and
+share their state: which object each arm has taken, and which arm works in the middle. All fruits go
+into the bowl, all snack boxes into the storage bin.
 """
 
 from abc import abstractmethod
@@ -161,7 +161,8 @@ class GatheringExpert(ScriptedExpert[TaskT]):
     """Each arm serves its side. Both work at the same time; only one of them is over the container.
 
     Objects that are not in place are taken again. The next object, its grasp and its drop are drawn
-    among those in reach.
+    among those in reach. An expert whose motions do not vary works with one arm after the other,
+    and takes the object next that is nearest to the arm.
     """
 
     paces = (0.8, 2.0)
@@ -193,11 +194,14 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         targets, hz = skills.motion.q.copy(), scene.env.contract.control_hz
         motions = {arm: Motion(ALOHA, self._kinematics, hz, start=targets) for arm in ARMS}
         members = [Member(arm, skills.with_motion(motion), team) for arm, motion in motions.items()]
+        # Which arm acts next would depend on the pace of both; in one way they act in turn.
+        teams = [members] if skills.varied else [[member] for member in members]
         for _ in range(ROUNDS):
-            scripts = {member.arm: self._serve(task, member) for member in members}
-            for moved in together(ALOHA, targets, scripts):
-                targets = moved
-                yield targets
+            for active in teams:
+                scripts = {member.arm: self._serve(task, member) for member in active}
+                for moved in together(ALOHA, targets, scripts):
+                    targets = moved
+                    yield targets
             if task.reached(scene.env.physics):
                 return
         lost = [name for name in task.props if all((arm, name) in team.refused for arm in ARMS)]
