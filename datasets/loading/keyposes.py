@@ -394,8 +394,13 @@ def _with_stops(
 def _final_stop(
     events: list[_Event], motion: Motion, smooth: Floats, settings: KeyposeSettings
 ) -> list[_Event]:
-    """Returns the stop at the end of arms that still hold something and have carried it."""
+    """Returns the stop at the end of arms that still hold something and have carried it.
+
+    Only stops after all events: an arm that holds something for the other one is where it stands at
+    the events of that one, and a stop would last over them.
+    """
     last = len(motion.pose) - 1
+    latest = max((event.start for event in events), default=0)
     found = []
     for arm in range(motion.opening.shape[1]):
         own = [event for event in events if arm in event.arms]
@@ -406,7 +411,8 @@ def _final_stop(
             near = np.linalg.norm(smooth[:, arm] - smooth[last, arm], axis=-1) <= settings.rest_m
             moving = np.flatnonzero(~near[own[-1].end :])
             start = own[-1].end + (int(moving[-1]) + 1 if len(moving) else 0)
-            found.append(_Event((arm,), min(start, last), last, stop=True))
+            if start > latest:
+                found.append(_Event((arm,), min(start, last), last, stop=True))
     return found
 
 

@@ -253,6 +253,27 @@ def test_a_carried_object_ends_at_its_stop() -> None:
     assert len(find_keyposes(made.motion(), KeyposeSettings(stops="never"))) == 1
 
 
+def test_an_arm_that_holds_while_the_other_one_acts_makes_no_stop() -> None:
+    """As it holds a socket: where it stands is its place at the events of the other arm."""
+    made = Recorder(arms=2)
+    stand = np.array([0.1, 0.2, 0.3])
+    made.reach(1.0, arm0=np.array([0.1, 0.2, 0.1]))
+    made.stroke(0.1, 0)
+    made.reach(1.0, arm0=stand)
+    made.rest(0.5)
+    made.reach(1.0, arm1=np.array([0.4, 0.2, 0.1]))
+    made.stroke(0.1, 1)
+    made.reach(1.0, arm1=np.array([0.2, 0.2, 0.3]))
+    made.stroke(1.0, 1)
+    made.reach(1.0, arm1=np.array([0.4, 0.2, 0.3]))
+    found = find_keyposes(made.motion())
+    check_events(found, made)
+    np.testing.assert_allclose(found.pose[1:, 0, :3, 3], [stand, stand], atol=1e-6)
+    steps = np.arange(len(made.place))
+    counts = np.bincount(found.next_of(steps)[~found.during(steps)] + 1, minlength=4)
+    assert (counts[1:] > 0.5 * HZ).all()
+
+
 def test_without_a_gripper_event_keyposes_are_stops() -> None:
     made = Recorder()
     stops = []
