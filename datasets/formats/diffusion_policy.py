@@ -19,7 +19,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.formats import exporting
-from stringline.datasets.formats.checks import numbered, numbers
+from stringline.datasets.formats.checks import joined, numbers
 from stringline.datasets.formats.conversions import (
     NumberVector,
     linear,
@@ -27,11 +27,12 @@ from stringline.datasets.formats.conversions import (
     pose_of_vectors,
 )
 from stringline.datasets.formats.foreign import (
-    ForeignDataError,
     ImportedEpisode,
     Reference,
     SkippedFields,
     camera_times,
+    keys_of,
+    named_rate,
 )
 from stringline.datasets.formats.image_codecs import DepthOptions
 from stringline.datasets.formats.libraries import optional_library
@@ -50,6 +51,8 @@ from stringline.datasets.formats.vector_layout import VectorLayout, VectorSpec, 
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
+REPLAY_BUFFER = "A replay buffer"
+
 
 class DiffusionPolicyReader:
     """Reads replay buffers, and raw recordings with `videos/<episode>/<camera>.mp4` beside them."""
@@ -59,8 +62,8 @@ class DiffusionPolicyReader:
         layout: VectorLayout,
         *,
         control_hz: float | None = None,
-        state: str | None = "state",
-        action: str = "action",
+        state: str | Sequence[str] | None = "state",
+        action: str | Sequence[str] = "action",
         cameras: Mapping[str, str] | None = None,
         depth: Mapping[str, str] | None = None,
         depth_unit_m: float | None = None,
@@ -71,7 +74,7 @@ class DiffusionPolicyReader:
         Args:
             layout: Meaning of the numbers of state and action.
             control_hz: Steps per second, which the files do not contain.
-            state: The series of joint positions, or None.
+            state: The series of joint positions, one behind the other; None without a state.
             action: The series of actions.
             cameras: Name of the camera by series; None takes all series with images. Of a raw
                 recording, name of the camera by video.
@@ -81,10 +84,10 @@ class DiffusionPolicyReader:
                 our exports.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
         """
-        self._hz = named_rate(control_hz)
+        self._hz = named_rate(control_hz, REPLAY_BUFFER)
         self._layout = layout
-        self._state = state
-        self._action = action
+        self._state = keys_of("format.state", state)
+        self._action = keys_of("format.action", action, needed=True)
         self._cameras = cameras
         self._depth = DepthOptions(depth, depth_unit_m, depth_source)
 
@@ -101,7 +104,7 @@ class DiffusionPolicyReader:
             beside = {"videos": "the replay buffer contains images"}
             videos = None
         chosen = () if videos else self._cameras or ()
-        for key in (*chosen, self._action, *([self._state] if self._state else [])):
+        for key in (*chosen, *self._action, *self._state):
             if key not in buffer.shapes:
                 raise ValueError(
                     f"{unknown_name('series', key, buffer.shapes)} With their shapes: "
@@ -135,17 +138,20 @@ class DiffusionPolicyReader:
         bounds: tuple[int, int],
         beside: Mapping[str, str],
     ) -> ImportedEpisode:
-        names = [_columns(buffer, key) if key else [] for key in (self._state, self._action)]
-        meaning = self._layout.meaning(*names)
-        state = numbers(self._state, buffer.rows(self._state, *bounds)) if self._state else None
-        action = numbers(self._action, buffer.rows(self._action, *bounds))
+        state_names, state = _vector(buffer, self._state, bounds)
+        action_names, action = _vector(buffer, self._action, bounds)
+        meaning = self._layout.meaning(state_names, action_names)
         time = np.arange(len(action)) / self._hz
         contract = meaning.contract([entry.camera for entry in cameras], self._hz)
         arrays = {
             "time": time,
-            **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
+            **joint_arrays(
+                meaning,
+                (" + ".join(self._state), state if self._state else None),
+                (" + ".join(self._action), action),
+            ),
         }
-        used = [key for key in (self._state, self._action) if key]
+        used = [*self._state, *self._action]
         further, skipped_fields = other_series(buffer, used, cameras, bounds)
         return ImportedEpisode(
             contract,
@@ -155,20 +161,11 @@ class DiffusionPolicyReader:
         )
 
 
-def named_rate(control_hz: float | None) -> float:
-    """Checks that the control rate is given, and returns it."""
-    if control_hz is None:
-        raise ValueError(
-            "A replay buffer does not contain the control rate; set it, format.control_hz=NUMBER."
-        )
-    return control_hz
-
-
-def _columns(buffer: ReplayBuffer, key: str) -> Sequence[str]:
-    shape = buffer.shapes[key]
-    if len(shape) != 2:
-        raise ForeignDataError(f"data/{key} has shape {shape}; allowed: (N, D).")
-    return numbered(key, shape[1])
+def _vector(
+    buffer: ReplayBuffer, keys: Sequence[str], bounds: tuple[int, int]
+) -> tuple[list[str], Array]:
+    """Returns the names and values (T, D) of the numbers of some series of an episode."""
+    return joined({key: buffer.rows(key, *bounds) for key in keys})
 
 
 CHUNK_BYTES = 2 * 2**20
@@ -327,7 +324,7 @@ class UmiReader:
                 "format.gripper_open_m=NUMBER."
             )
         self._gripper = linear("width_m", "width in m", gripper_closed_m, gripper_open_m)
-        self._hz = named_rate(control_hz)
+        self._hz = named_rate(control_hz, REPLAY_BUFFER)
         self._cameras = cameras
         self._depth = DepthOptions(depth, depth_unit_m)
 

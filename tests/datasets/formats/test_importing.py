@@ -2,10 +2,12 @@
 
 import json
 import logging
+import shutil
 import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from tests.datasets.formats.lerobot_recordings import recorded
 from stringline.datasets.formats import image_codecs
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.foreign import ImportedEpisode, Reader, Reference
-from stringline.datasets.formats.importing import import_data
+from stringline.datasets.formats.importing import ORIGIN, import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.store.store import EpisodeStore
 
@@ -63,6 +65,45 @@ def test_an_earlier_import_decides_the_contract(act: Path, imported: Import) -> 
         file.rename(act / f"episode_{file.stem}.hdf5")
     _, outcome = imported(ActHdf5Reader(OPENINGS), act)
     assert list(outcome.refused) == ["episode 1 (episode_1.hdf5)", "episode 2 (episode_2.hdf5)"]
+
+
+def test_episodes_are_known_by_content_after_a_deletion_that_renumbers(
+    act: Path, imported: Import
+) -> None:
+    """The second import once stored two of three demonstrations twice."""
+    store, _ = imported(ActHdf5Reader(OPENINGS), act)
+    (act / "episode_0.hdf5").unlink()
+    for number in (1, 2):
+        (act / f"episode_{number}.hdf5").rename(act / f"episode_{number - 1}.hdf5")
+    renamed = act.rename(act.with_name("act_without_0"))
+    _, outcome = imported(ActHdf5Reader(OPENINGS), renamed)
+    assert (outcome.imported, outcome.present, outcome.refused) == ((), 2, {})
+    assert len(store) == 3
+
+
+def test_equal_episodes_of_a_data_set_are_told_and_imported_once_each(
+    act: Path, imported: Import, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Copies, or the same motion in another scene: only the user knows."""
+    shutil.copy(act / "episode_1.hdf5", act / "episode_3.hdf5")
+    for present in (0, 4):
+        caplog.clear()
+        _, outcome = imported(ActHdf5Reader(OPENINGS), act)
+        assert (len(outcome.imported), outcome.present) == (4 - present, present)
+        assert "1 episodes have the actions and joint positions of another one" in caplog.text
+        assert "episode 1 (episode_1.hdf5) and episode 3 (episode_3.hdf5)" in caplog.text
+
+
+def test_episodes_of_an_older_store_are_known(act: Path, imported: Import) -> None:
+    """Their record has a checksum of the actions in place of the digest."""
+    store, _ = imported(ActHdf5Reader(OPENINGS), act)
+    older = EpisodeStore.create(store.path.with_name("older"))
+    for episode in store.episodes():
+        record = {**episode.attributes.extra[ORIGIN], "action_crc32": 1}
+        del record["content"]
+        extra = {**episode.attributes.extra, ORIGIN: record}
+        older.write(episode.arrays, replace(episode.attributes, extra=extra))
+    assert import_data(ActHdf5Reader(OPENINGS), act, older).present == 3
 
 
 def with_action(**data: Any) -> Callable[[Path], None]:
