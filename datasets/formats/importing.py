@@ -31,6 +31,7 @@ from stringline.datasets.formats.foreign import (
     Reference,
     SkippedFields,
 )
+from stringline.datasets.formats.gripper_comparison import described, distances_mm
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
@@ -160,6 +161,7 @@ class _Readable:
     reference: Reference
     contract: Contract
     origin: Origin
+    distances_mm: Mapping[str, float]
 
 
 def import_data(
@@ -198,6 +200,7 @@ def import_locked(
     contract = _common_contract(before, readable, source)
     known = Counter(origin.content for each in before if (origin := origin_of(each)))
     _report_equal(readable)
+    _report_distances(readable)
     imported = []
     parts: SkippedFields = Counter()
     present = 0
@@ -246,7 +249,8 @@ def _survey(
                 raise
             content = content_of(episode.arrays)
             origin = Origin(source, reference.file, reference.number, content)
-            found.append(_Readable(reference, episode.contract, origin))
+            apart = distances_mm(episode)
+            found.append(_Readable(reference, episode.contract, origin, apart))
     if wrong_option is not None and not found:
         raise ValueError(str(wrong_option)) from wrong_option
     return found
@@ -326,6 +330,17 @@ def _report_equal(readable: Sequence[_Readable]) -> None:
             sum(map(len, equal)) - len(equal),
             *equal[0][:2],
         )
+
+
+def _report_distances(readable: Sequence[_Readable]) -> None:
+    """Logs how far recorded gripper poses are from the kinematics."""
+    medians: dict[str, list[float]] = {}
+    for entry in readable:
+        for key, distance in entry.distances_mm.items():
+            medians.setdefault(key, []).append(distance)
+    if medians:
+        for far, sentence in described(medians, readable[0].contract.embodiment):
+            _log.log(logging.WARNING if far else logging.INFO, "%s", sentence)
 
 
 def _check_contract(common: Contract | None, contract: Contract) -> None:
