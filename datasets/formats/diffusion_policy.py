@@ -31,6 +31,7 @@ from stringline.datasets.formats.foreign import (
     Reference,
     SkippedFields,
     camera_times,
+    is_cloud,
     keys_of,
     named_rate,
 )
@@ -111,6 +112,8 @@ class DiffusionPolicyReader:
                     f"{buffer.offered()}."
                 )
         cameras = [] if videos else replay_cameras(buffer, self._cameras, self._depth)
+        if not (videos or cameras):
+            _check_no_clouds(path, buffer)
         for number, bounds in enumerate(buffer.bounds):
             read = partial(self._read, buffer, cameras, bounds, beside)
             read = partial(self._with_videos, read, videos, number) if videos else read
@@ -166,6 +169,19 @@ def _vector(
 ) -> tuple[list[str], Array]:
     """Returns the names and values (T, D) of the numbers of some series of an episode."""
     return joined({key: buffer.rows(key, *bounds) for key in keys})
+
+
+def _check_no_clouds(path: Path, buffer: ReplayBuffer) -> None:
+    """Refuses a buffer with point clouds and no images, of which no policy would see anything."""
+    for key, shape in buffer.shapes.items():
+        if is_cloud(key, shape):
+            raise ValueError(
+                f"{path} has point clouds, data/{key} {shape[1:]}, and the chosen cameras are "
+                "none; an import does not read clouds: policy/observation_encoder=points makes "
+                "them of images with depth. Import those, such as img and depth (N, H, W), "
+                "format.depth_unit_m=NUMBER cameras=FILE, or write them with the data. "
+                f"It has: {buffer.offered()}."
+            )
 
 
 CHUNK_BYTES = 2 * 2**20

@@ -160,6 +160,7 @@ def camera_times(contract: Contract, time: Array) -> dict[str, Array]:
 LEAST_SIDE = 16
 UNUSED_IMAGES = "images that no camera uses"
 NOT_CHOSEN = "no option chooses it"
+CLOUDS = "point clouds; trainings make theirs of calibrated cameras with depth"
 
 
 class Described(NamedTuple):
@@ -214,7 +215,15 @@ def _unfit(key: str, described: Any) -> str:
         return "not a series"
     if len(shape) > 2 and min(shape[1:3]) >= LEAST_SIDE:
         return UNUSED_IMAGES
+    if is_cloud(key, shape):
+        return CLOUDS
     return f"more than {MOST_NUMBERS} numbers per step" if prod(shape[1:]) > MOST_NUMBERS else ""
+
+
+def is_cloud(name: str, shape: Sequence[int]) -> bool:
+    """Returns whether a series (T, P, 3 or more) has point clouds, such as those of DP3."""
+    named = re.search(r"point|cloud|pcd", name, re.IGNORECASE) is not None
+    return named and len(shape) == 3 and shape[1] >= LEAST_SIDE and shape[2] >= 3
 
 
 def _floats(values: Array) -> Array:

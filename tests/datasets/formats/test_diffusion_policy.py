@@ -114,6 +114,23 @@ def test_a_series_of_the_name_that_is_no_clock_is_not_compared(buffer: Buffer) -
     assert buffer.imported(path)[1].refused == {}
 
 
+@pytest.mark.parametrize("width", [3, 6])
+def test_point_clouds_need_images_with_depth_beside_them(buffer: Buffer, width: int) -> None:
+    """The layout of DP3 (Ze et al., 2024): point_cloud, and mostly img and depth."""
+    clouds = np.zeros((sum(LENGTHS), 32, width), np.float32)
+    depth = np.full((sum(LENGTHS), 16, 24), 0.7, np.float32)
+    path = buffer.write(point_cloud=clouds, depth=depth)
+    store, outcome = buffer.imported(path, depth_unit_m=1)
+    assert len(store) == 3
+    assert (store.episodes()[0].arrays["depth/img"] == 700).all()
+    left = "point clouds; trainings make theirs of calibrated cameras with depth"
+    assert outcome.skipped_fields == {("point_cloud", left): 3}
+    del buffer.series["img"]
+    path = buffer.write("bare.zarr", point_cloud=clouds)
+    with pytest.raises(ValueError, match=r"has point clouds, data/point_cloud \(32, .*Import thos"):
+        buffer.imported(path)
+
+
 def test_described_data_is_imported(buffer: Buffer) -> None:
     target = np.random.default_rng(0).uniform(0, 512, (sum(LENGTHS), 2)).astype(np.float32)
     images = buffer.series["img"]
