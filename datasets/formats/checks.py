@@ -86,15 +86,20 @@ _UNITS_S = (1.0, 1e-3, 1e-6, 1e-9)
 def check_rate(key: str, stamps: Array, control_hz: float) -> None:
     """Checks time stamps (T,) or (T, 1), in s, ms, us or ns, against the control rate.
 
-    Other series that are named so, which do not increase at each step, are not checked.
+    Other series that are named so, which do not increase at each step, are not checked, and float32
+    that is coarser than a hundredth of a step neither.
 
     Raises:
         ValueError: The median interval is not that of the rate.
     """
     if stamps.size != len(stamps) or len(stamps) < 2 or stamps.dtype.kind not in "fiu":
         return
-    intervals = np.diff(stamps.reshape(-1).astype(np.float64))
-    if not (intervals > 0).all():
+    signed = stamps.astype(np.int64) if stamps.dtype.kind == "u" else stamps
+    intervals = np.diff(signed.reshape(-1)).astype(np.float64)
+    coarse = stamps.dtype == np.float32 and np.spacing(np.abs(stamps).max()) > 1e-2 * np.median(
+        intervals
+    )
+    if coarse or not (intervals > 0).all():
         return
     rates = [1.0 / (unit * float(np.median(intervals))) for unit in _UNITS_S]
     rate = min(rates, key=lambda each: abs(np.log(each / control_hz)))

@@ -14,14 +14,18 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from tests.datasets.formats import small_sets
 from tests.datasets.formats.conftest import OPENINGS, Import
+from tests.datasets.formats.droid_recordings import encoded
 from tests.datasets.formats.lerobot_recordings import recorded
+from tests.datasets.formats.test_rlds import framed
 
 from stringline.datasets.formats import image_codecs
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.foreign import ImportedEpisode, Reader, Reference
 from stringline.datasets.formats.importing import ORIGIN, import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
+from stringline.datasets.formats.tfds import example, records
 from stringline.datasets.store.store import EpisodeStore
 
 
@@ -230,6 +234,31 @@ def test_imports_into_one_store_take_turns(act: Path, tmp_path: Path) -> None:
         thread.join(60)
     assert (len(outcomes["first"].imported), outcomes["second"].present) == (3, 3)
     assert len(store) == 3
+
+
+def test_the_rate_of_rlds_agrees_with_its_time_stamps(tmp_path: Path, imported: Import) -> None:
+    """Features of times, in whole ns or in s, are compared although no option chooses them."""
+    path = small_sets.rlds(tmp_path)
+    features = path / "1.0.0" / "features.json"
+    plain = json.loads(features.read_text())
+    step = plain["featuresDict"]["features"]["steps"]["sequence"]["feature"]
+    observation = step["featuresDict"]["features"]["observation"]["featuresDict"]["features"]
+    observation["timestamp"] = {"tensor": {"shape": {}, "dtype": "int64"}}
+    features.write_text(json.dumps(plain))
+    (file,) = path.glob("1.0.0/*.tfrecord-*")
+    stamped = []
+    for record in records(file):
+        values = dict(example(record.read()))
+        steps = len(values["steps/reward"])
+        values["steps/observation/timestamp"] = 10**18 + 10**8 * np.arange(steps)
+        stamped.append(framed(encoded(values)))
+    file.write_bytes(b"".join(stamped))
+    with pytest.raises(
+        ValueError, match=r"observation/timestamp have 10 steps per .* is 20; .*=10"
+    ):
+        imported(small_sets.READERS["rlds"], path)
+    store, outcome = imported(small_sets.MAKERS["rlds"](control_hz=10), path)
+    assert (len(store), outcome.refused) == (3, {})
 
 
 def test_an_error_of_all_episodes_is_one_of_the_options(tmp_path: Path, imported: Import) -> None:
