@@ -3,7 +3,7 @@
 `stringline-data embodiment` writes such a file; docs/my-robot.md describes it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -306,6 +306,8 @@ def compile_embodiment(robot: RobotModel, file: EmbodimentFile) -> Embodiment:
     for name in (*file.joints, *file.fixed):
         robot.joint(name)
     ways = {arm: moving_joints(robot, file, arm) for arm in file.arms}
+    for way in ways.values():
+        _check_unit(robot, file, way)
     names = _joint_names(file, ways, robot)
     joints: list[JointSpec] = []
     home: list[float] = []
@@ -347,26 +349,74 @@ def moving_joints(robot: RobotModel, file: EmbodimentFile, arm: str) -> list[int
             name = robot.model.joint(number).name
             if name in file.fixed:
                 continue
+            if not name:
+                raise ValueError(
+                    f"{robot.path.name}: a joint of the body {robot.model.body(body).name!r} "
+                    f"between {part.base!r} and {part.tcp!r} has no name; allowed: joints with "
+                    "names. Name it in the model."
+                )
             if robot.model.jnt_type[number] != mujoco.mjtJoint.mjJNT_HINGE or (
                 name in robot.followers
             ):
-                kind = (
-                    f"follows {robot.followers[name].leader!r}"
-                    if name in robot.followers
-                    else "slides, or is free"
-                )
-                raise ValueError(
-                    f"{robot.path.name}: the joint {name!r} between {part.base!r} and {part.tcp!r} "
-                    f"{kind}; allowed: revolute joints. Give its position, fixed: "
-                    f"{{{name}: NUMBER}}, or another base or tcp."
-                )
+                raise _not_revolute(robot, part, number)
             found.append(number)
+    _check_loops(robot, found)
     if not found:
         raise ValueError(
             f"{robot.path.name}: no joint moves {part.tcp!r} from {part.base!r}; allowed: a frame "
             f"behind joints. Frames: {', '.join(robot.frames)}."
         )
     return found
+
+
+_KINDS = {
+    mujoco.mjtJoint.mjJNT_FREE: "is free",
+    mujoco.mjtJoint.mjJNT_BALL: "is a ball joint",
+    mujoco.mjtJoint.mjJNT_SLIDE: "slides",
+}
+
+
+def _not_revolute(robot: RobotModel, part: ArmPart, number: int) -> ValueError:
+    """Returns the error for a joint of an arm that does not turn by itself."""
+    name = robot.model.joint(number).name
+    kind = mujoco.mjtJoint(robot.model.jnt_type[number])
+    still = kind in (mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE)
+    what = f"follows {robot.followers[name].leader!r}" if name in robot.followers else _KINDS[kind]
+    advice = f"Give its position, fixed: {{{name}: NUMBER}}, or" if still else "Choose"
+    return ValueError(
+        f"{robot.path.name}: the joint {name!r} between {part.base!r} and {part.tcp!r} {what}; "
+        f"allowed: revolute joints. {advice} another base or tcp."
+    )
+
+
+def _check_loops(robot: RobotModel, joints: Iterable[int]) -> None:
+    """Checks that no loop couples the joints of an arm, which the kinematics would not follow.
+
+    Loops of an MJCF are equalities of two bodies. Those to mocap bodies hold a robot from outside.
+    """
+    model = robot.model
+    own = {int(model.jnt_bodyid[number]): number for number in joints}
+    for number in range(model.neq):
+        if (
+            mujoco.mjtEq(model.eq_type[number])
+            not in (mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD)
+            or not model.eq_active0[number]
+        ):
+            continue
+        ends = [int(ids[number]) for ids in (model.eq_obj1id, model.eq_obj2id)]
+        if model.eq_objtype[number] == mujoco.mjtObj.mjOBJ_SITE:
+            ends = [int(model.site_bodyid[end]) for end in ends]
+        if (model.body_mocapid[ends] >= 0).any():
+            continue
+        first, second = ({*robot.way(0, end)} for end in ends)
+        coupled = [joint for body, joint in own.items() if body in first ^ second]
+        if coupled:
+            names = " and ".join(repr(model.body(end).name) for end in ends)
+            raise ValueError(
+                f"{robot.path.name}: an equality of {names} closes a loop over the joint "
+                f"{model.joint(coupled[0]).name!r} of the arm; allowed: arms without loops. Remove "
+                "the equality if the arm has no such linkage; other arms are not supported."
+            )
 
 
 def _joint_names(
@@ -417,6 +467,21 @@ def _hinge(robot: RobotModel, file: EmbodimentFile, arm: str, name: str, label: 
     speed = part.speed or robot.speeds.get(name, DEFAULT_SPEED)
     effort = part.effort or torque_of(robot.model, number)
     return JointSpec(label, arm, "revolute", low, high, speed, effort)
+
+
+def _check_unit(robot: RobotModel, file: EmbodimentFile, joints: Sequence[int]) -> None:
+    """Checks that the limits of an MJCF, whose angles are degrees by default, are not radians."""
+    model = robot.model
+    own = [number for number in joints if model.joint(number).name not in file.joints]
+    limits = np.abs(model.jnt_range[[number for number in own if model.jnt_limited[number]]])
+    largest = float(limits.max(initial=0.0))
+    if not robot.urdf and 0 < largest < np.radians(LARGEST_TURN):
+        raise ValueError(
+            f"{robot.path.name}: the joints of the arm turn by {largest:.3g} rad at most; are the "
+            f"numbers of the file, up to {np.degrees(largest):.3g}, radians? MJCF has degrees: "
+            'write <compiler angle="radian"/>, or give the limits in the embodiment file, joints: '
+            f"{{{model.joint(own[0]).name}: {{limits: [LOWER, UPPER]}}}}."
+        )
 
 
 def torque_of(model: mujoco.MjModel, joint: int) -> float:

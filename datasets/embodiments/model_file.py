@@ -7,7 +7,7 @@ read.
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,7 @@ class RobotModel:
         speeds: Speed limits of joints, rad/s or m/s, as far as the file has them.
         followers: Joints that follow others, by name.
         urdf: Whether the file is a URDF.
+        fixed_joints: Names of the joints of a URDF that do not move.
     """
 
     path: Path
@@ -58,6 +59,7 @@ class RobotModel:
     speeds: Mapping[str, float]
     followers: Mapping[str, Follower]
     urdf: bool
+    fixed_joints: frozenset[str] = frozenset()
 
     @cached_property
     def joints(self) -> Mapping[str, int]:
@@ -96,8 +98,21 @@ class RobotModel:
             ValueError: The model has no such joint.
         """
         if name not in self.joints:
-            raise ValueError(f"{self.path.name}: {unknown_name(purpose, name, self.joints)}")
+            problem = unknown_name(purpose, name, self.joints)
+            raise ValueError(f"{self.path.name}: {problem}{self._other_part(name)}")
         return self.joints[name]
+
+    def _other_part(self, name: str) -> str:
+        """Returns in words what has a name that no joint has; empty if nothing has it."""
+        model = self.model
+        for number in range(model.nu):
+            joint = model.actuator_trntype[number] == mujoco.mjtTrn.mjTRN_JOINT
+            if model.actuator(number).name == name and joint:
+                driven = model.joint(int(model.actuator_trnid[number, 0])).name
+                return f" {name!r} is an actuator, of the joint {driven!r}."
+        if name in self.fixed_joints:
+            return f" {name!r} is a fixed joint, which does not move; leave it out."
+        return f" {name!r} is a frame, which has no joint." if name in self.frames else ""
 
     def joints_of(self, body: int) -> list[int]:
         """Returns the numbers of the joints between a body and its parent, in their order."""
@@ -151,8 +166,12 @@ def read_model(path: Path) -> RobotModel:
             message says what to do.
     """
     root = _parsed(path)
-    facts = _urdf_facts(path, root) if root.tag == "robot" else {}
     urdf = root.tag == "robot"
+    joints = [each for each in root.findall("joint") if each.get("type")] if urdf else []
+    if urdf:
+        _check_names(path, root, joints)
+        _check_tree(path, joints)
+    facts = _speeds(path, joints)
     try:
         # MuJoCo tells the format of a file by its suffix; includes of MJCF need the folder.
         text = path.read_text("utf-8", "replace") if urdf else ""
@@ -162,7 +181,9 @@ def read_model(path: Path) -> RobotModel:
     except (ValueError, RuntimeError) as error:
         words = printable(" ".join(str(error).split()))
         raise ValueError(f"MuJoCo cannot compile the robot model {path}: {words}") from error
-    return RobotModel(path, model, missing, facts, _followers(model), urdf)
+    _check_ranges(path, model)
+    fixed = frozenset(each.get("name", "") for each in joints if each.get("type") == "fixed")
+    return RobotModel(path, model, missing, facts, _followers(model), urdf, fixed)
 
 
 def _parsed(path: Path) -> ElementTree.Element:
@@ -193,9 +214,13 @@ def _parsed(path: Path) -> ElementTree.Element:
     return root
 
 
-def _urdf_facts(path: Path, root: ElementTree.Element) -> dict[str, float]:
-    """Returns the speeds of the joints of a URDF, and checks what MuJoCo does not tell clearly."""
-    joints = [element for element in root.findall("joint") if element.get("type")]
+_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar")
+
+
+def _check_names(
+    path: Path, root: ElementTree.Element, joints: Sequence[ElementTree.Element]
+) -> None:
+    """Checks the names, types and references of a URDF, which MuJoCo does not tell clearly."""
     for kind, elements in (("joint", joints), ("link", root.findall("link"))):
         names = Counter(element.get("name", "") for element in elements)
         for name, count in names.items():
@@ -204,30 +229,86 @@ def _urdf_facts(path: Path, root: ElementTree.Element) -> dict[str, float]:
                     f"{path}: the {kind} {name!r} occurs {count} times; allowed: once. Rename one."
                 )
     links = {element.get("name", "") for element in root.findall("link")}
-    speeds = {}
+    moving = {each.get("name", "") for each in joints if each.get("type") != "fixed"}
     for joint in joints:
         name = joint.get("name", "")
+        if joint.get("type") not in _TYPES:
+            problem = unknown_name("type of joint", joint.get("type", ""), _TYPES)
+            raise ValueError(f"{path}, joint {name!r}: {problem}")
         for end in ("parent", "child"):
-            found = joint.find(end)
-            link = "" if found is None else found.get("link", "")
+            link = _link(joint, end)
             if link not in links:
                 raise ValueError(
                     f"{path}, joint {name!r}: {unknown_name(f'{end} link', link, links)}"
                 )
+        mimic = joint.find("mimic")
+        leader = None if mimic is None else mimic.get("joint", "")
+        if leader is not None and leader not in moving - {name}:
+            problem = unknown_name("joint that moves, to mimic,", leader, moving - {name})
+            raise ValueError(f"{path}, joint {name!r}: {problem}")
+
+
+def _check_tree(path: Path, joints: Sequence[ElementTree.Element]) -> None:
+    """Checks that the joints of a URDF make a tree of the links."""
+    above: dict[str, tuple[str, str]] = {}
+    for joint in joints:
+        name = joint.get("name", "")
+        parent, child = (_link(joint, end) for end in ("parent", "child"))
+        if child in above:
+            raise ValueError(
+                f"{path}: the link {child!r} is the child of the joints {above[child][0]!r} and "
+                f"{name!r}; allowed: one joint, without loops. Remove the joint that closes a loop."
+            )
+        above[child] = name, parent
+    for start in above:
+        way: list[str] = []
+        link = start
+        while link in above:
+            joint_name, link = above[link]
+            if joint_name in way:
+                raise ValueError(
+                    f"{path}: the joints {', '.join(way)} make a loop; allowed: a tree of links. "
+                    "Correct the parent of one."
+                )
+            way.append(joint_name)
+
+
+def _link(joint: ElementTree.Element, end: str) -> str:
+    found = joint.find(end)
+    return "" if found is None else found.get("link", "")
+
+
+def _speeds(path: Path, joints: Sequence[ElementTree.Element]) -> dict[str, float]:
+    """Returns the speed limits of the joints of a URDF, and checks their limits."""
+    speeds = {}
+    for joint in joints:
+        name = joint.get("name", "")
         limit = joint.find("limit")
         if limit is None:
             continue
         low, high, speed = (
             _number(path, name, key, limit.get(key, "0")) for key in ("lower", "upper", "velocity")
         )
-        if joint.get("type") in ("revolute", "prismatic") and low > high:
-            raise ValueError(
-                f"{path}: the limits of the joint {name!r} are {low:g} to {high:g}; allowed: lower "
-                "below upper. Exchange them."
-            )
+        if joint.get("type") in ("revolute", "prismatic"):
+            _check_range(path, name, low, high)
         if speed > 0:
             speeds[name] = speed
     return speeds
+
+
+def _check_range(path: Path, joint: str, low: float, high: float) -> None:
+    if low > high:
+        raise ValueError(
+            f"{path}: the limits of the joint {joint!r} are {low:g} to {high:g}; allowed: lower "
+            "below upper. Exchange them."
+        )
+
+
+def _check_ranges(path: Path, model: mujoco.MjModel) -> None:
+    """Checks the limits of joints; MuJoCo takes exchanged ones for none."""
+    for number in range(model.njnt):
+        low, high = (float(value) for value in model.jnt_range[number])
+        _check_range(path, model.joint(number).name, low, high)
 
 
 def _number(path: Path, joint: str, key: str, text: str) -> float:

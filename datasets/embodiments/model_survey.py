@@ -215,7 +215,7 @@ def _chosen(robot: RobotModel, tcp: str | Mapping[str, str] | None) -> dict[str,
     if not offered:
         raise ValueError(
             f"{robot.path.name} has no arm: no frame is moved by {LEAST_HINGES} revolute "
-            f"joints in a row; its joints: {', '.join(robot.joints) or 'none'}. Name the gripper "
+            f"joints in a row; its joints: {_with_leaders(robot) or 'none'}. Name the gripper "
             f"frame, tcp=FRAME; frames: {', '.join(robot.frames)}."
         )
     arms = list(dict.fromkeys(each.joints for each in offered))
@@ -229,6 +229,14 @@ def _chosen(robot: RobotModel, tcp: str | Mapping[str, str] | None) -> dict[str,
     raise ValueError(
         f"{robot.path.name} has {len(arms)} arms, with the gripper frames {shown}; choose: "
         f"tcp=FRAME for one arm, 'tcp={{left: FRAME, right: FRAME}}' for two."
+    )
+
+
+def _with_leaders(robot: RobotModel) -> str:
+    """Returns the names of the joints, and what they follow."""
+    return ", ".join(
+        f"{name} (follows {robot.followers[name].leader})" if name in robot.followers else name
+        for name in robot.joints
     )
 
 

@@ -7,7 +7,7 @@ cameras, such as that of Cobot Magic, add `observations/images_depth/<camera>` (
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 from stringline.datasets.contract.contract import SERIES, Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
-from stringline.datasets.formats.checks import equal_lengths, image, inside, numbered, numbers
+from stringline.datasets.formats.checks import equal_lengths, image, inside, joined, numbers
 from stringline.datasets.formats.foreign import (
     UNUSED_IMAGES,
     ForeignDataError,
@@ -28,7 +28,9 @@ from stringline.datasets.formats.foreign import (
     SkippedFields,
     camera_times,
     chosen_cameras,
+    keys_of,
     last_number,
+    named_rate,
 )
 from stringline.datasets.formats.image_codecs import (
     UNIT_M,
@@ -151,7 +153,11 @@ def _decoded(key: str, frame: int, row: Any) -> Array:
     return decoded(key, frame, found.tobytes()) if found.ndim == 1 else found
 
 
-VECTORS = ("action", "observations/qpos", "observations/qvel")
+QPOS = "observations/qpos"
+QVEL = "observations/qvel"
+RATE = "control_hz"
+"""Attribute of our exports."""
+_USUAL_RATES = ": 50 for recordings of ALOHA and ACT, 30 for those of Cobot Magic"
 LENGTHS = "compress_len"  # Lengths of padded JPEG images, which have no meaning after decoding.
 INSTRUCTION_KEYS = ("instruction", "language_instruction", "language_raw")
 
@@ -167,7 +173,9 @@ class ActHdf5Reader:
         self,
         layout: VectorLayout,
         *,
-        control_hz: float = 50.0,
+        control_hz: float | None = None,
+        state: str | Sequence[str] | None = QPOS,
+        action: str | Sequence[str] = "action",
         cameras: Mapping[str, str] | None = None,
         swap_colours: bool = False,
         depth: Mapping[str, str] | None = None,
@@ -177,8 +185,10 @@ class ActHdf5Reader:
         """Sets the interpretation of the numbers.
 
         Args:
-            layout: Meaning of the 14 numbers.
-            control_hz: Steps per second, which the files do not contain.
+            layout: Meaning of the numbers.
+            control_hz: Steps per second, which the files do not contain, except our exports.
+            state: The data sets of joint positions, one behind the other; None without a state.
+            action: Those of the actions.
             cameras: New name of the camera by name in the file; None takes all cameras.
             swap_colours: Whether red and blue are swapped, as in RGB images encoded by OpenCV.
             depth: Name in `images_depth` by the name in `images`; None takes equal names, {} leaves
@@ -187,7 +197,9 @@ class ActHdf5Reader:
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
         """
         self._layout = layout
-        self._hz = control_hz
+        self._hz = None if control_hz is None else named_rate(control_hz, "")
+        self._state = keys_of("format.state", state)
+        self._action = keys_of("format.action", action, needed=True)
         self._cameras = cameras
         self._swap = swap_colours
         self._depth = DepthOptions(depth, depth_unit_m, depth_source)
@@ -209,26 +221,31 @@ class ActHdf5Reader:
     def _read(self, root: Path, path: Path) -> ImportedEpisode:
         inside(root, path)
         with hdf5.opened(path) as file:
-            state = self._series(file, "observations/qpos")
-            action = self._series(file, "action")
-            measured = hdf5.item_at(file, "observations/qvel") is not None
-            speed = self._series(file, "observations/qvel") if measured else None
+            state_names, state = _vector(file, self._state)
+            action_names, action = _vector(file, self._action)
             cameras = act_cameras(file, self._cameras, self._depth)
-            frames = {key: len(hdf5.dataset(file, key)) for entry in cameras for key in entry.keys}
-            speeds = {} if speed is None else {"observations/qvel": len(speed)}
-            steps = equal_lengths(
-                {"action": len(action), "observations/qpos": len(state), **speeds, **frames}
-            )
-            used = [key for entry in cameras for key in entry.keys]
-            extra, skipped_fields = self._others(file, used, steps)
+            images = [key for entry in cameras for key in entry.keys]
+            speed = self._speed(file)
+            vectors = {**dict.fromkeys(self._action, len(action))}
+            vectors |= dict.fromkeys(self._state, len(state))
+            vectors |= {} if speed is None else {QVEL: len(speed)}
+            frames = {key: len(hdf5.dataset(file, key)) for key in images}
+            steps = equal_lengths({**vectors, **frames})
+            extra, skipped_fields = self._others(file, {*vectors, *images}, steps)
             instruction = _instruction(file, skipped_fields)
             simulated = bool(hdf5.attribute(file, "sim"))
-        meaning = self._layout.meaning(_columns("qpos", state), _columns("action", action))
-        contract = meaning.contract([entry.camera for entry in cameras], self._hz)
-        time = np.arange(steps) / self._hz
+            stated = hdf5.attribute(file, RATE) if self._hz is None else self._hz
+        hz = named_rate(stated, "ACT's HDF5", _USUAL_RATES)
+        meaning = self._layout.meaning(state_names, action_names)
+        contract = meaning.contract([entry.camera for entry in cameras], hz)
+        time = np.arange(steps) / hz
         arrays = {
             "time": time,
-            **joint_arrays(meaning, ("observations/qpos", state), ("action", action)),
+            **joint_arrays(
+                meaning,
+                (" + ".join(self._state), state if self._state else None),
+                (" + ".join(self._action), action),
+            ),
             **camera_times(contract, time),
             **extra,
         }
@@ -243,12 +260,18 @@ class ActHdf5Reader:
             skipped_fields=skipped_fields,
         )
 
+    def _speed(self, file: Any) -> Array | None:
+        """Returns the velocities (T, D) of the usual state, if they were recorded."""
+        if self._state != (QPOS,) or hdf5.item_at(file, QVEL) is None:
+            return None
+        return numbers(QVEL, hdf5.rows(hdf5.dataset(file, QVEL), QVEL))
+
     @staticmethod
     def _others(
-        file: Any, images: Sequence[str], steps: int
+        file: Any, read: Collection[str], steps: int
     ) -> tuple[dict[str, Array], dict[str, str]]:
         """Returns further series, and what is left out, images of other cameras among it."""
-        used = {*VECTORS, *INSTRUCTION_KEYS, *images}
+        used = {*INSTRUCTION_KEYS, *read}
         known = [key for key in hdf5.keys(file) if key.startswith(LENGTHS)]
         others = {
             key: UNUSED_IMAGES
@@ -258,9 +281,11 @@ class ActHdf5Reader:
         extra, skipped_fields = hdf5.others(file, {*used, *known, *others}, steps)
         return extra, skipped_fields | others
 
-    @staticmethod
-    def _series(file: Any, key: str) -> Array:
-        return numbers(key, hdf5.rows(hdf5.dataset(file, key), key))
+
+def _vector(file: Any, keys: Sequence[str]) -> tuple[list[str], Array]:
+    """Returns the names and values (T, D) of the numbers of some data sets."""
+    names, values = joined({key: hdf5.rows(hdf5.dataset(file, key), key) for key in keys})
+    return [name.removeprefix("observations/") for name in names], values
 
 
 def _instruction(file: Any, skipped_fields: dict[str, str]) -> str:
@@ -271,10 +296,6 @@ def _instruction(file: Any, skipped_fields: dict[str, str]) -> str:
                 skipped_fields[key] = "instructions after the first one"
             return found[0]
     return ""
-
-
-def _columns(key: str, series: Array) -> list[str]:
-    return numbered(key, series.shape[1])
 
 
 def _by_numbers(path: Path) -> tuple[list[int], str]:
@@ -364,6 +385,7 @@ class ActHdf5Writer:
             # In ACT, `sim` means that action[t] belongs to observation[t]; it shifts the actions of
             # all other files by a step.
             file.attrs["sim"] = True
+            file.attrs[RATE] = episode.attributes.contract.control_hz
             file.attrs["compress"] = self._quality is not None
             file["action"] = self._meaning.action.exported(np.asarray(arrays["action"], np.float64))
             file["observations/qpos"] = state

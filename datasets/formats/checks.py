@@ -55,6 +55,62 @@ def check_values(key: str, wrong: Array, values: Array, names: Sequence[str], al
         )
 
 
+def joined(series: Mapping[str, Array]) -> tuple[list[str], Array]:
+    """Returns the names of the numbers of several series by key, and the numbers (T, D).
+
+    A series (T,) is one number with its name; one (T, ...) has its numbers in the order of memory.
+    """
+    names: list[str] = []
+    parts: list[Array] = []
+    for key, found in series.items():
+        if not found.ndim:
+            raise ForeignDataError(f"{key} is a single value; allowed: one row per step.")
+        flat = found.reshape(len(found), int(np.prod(found.shape[1:], dtype=np.int64)))
+        flat = flat.astype(np.float64) if flat.dtype.kind == "b" else flat
+        own = [key] if found.ndim == 1 else numbered(key, flat.shape[1])
+        names += own
+        parts.append(numbers(key, flat, len(own)))
+    if not parts:
+        return [], np.empty((0, 0))
+    if len(parts) > 1:
+        equal_lengths({key: len(part) for key, part in zip(series, parts, strict=True)})
+    return names, np.concatenate(parts, axis=1)
+
+
+STAMPS = ("timestamp", "timestamps", "time_stamp", "time", "times")
+"""Last parts of the names of series with times."""
+LARGEST_RATE_ERROR = 0.1
+_UNITS_S = (1.0, 1e-3, 1e-6, 1e-9)
+
+
+def check_rate(key: str, stamps: Array, control_hz: float) -> None:
+    """Checks time stamps (T,) or (T, 1), in s, ms, us or ns, against the control rate.
+
+    Other series that are named so, which do not increase at each step, are not checked, and float32
+    that is coarser than a hundredth of a step neither.
+
+    Raises:
+        ValueError: The median interval is not that of the rate.
+    """
+    if stamps.size != len(stamps) or len(stamps) < 2 or stamps.dtype.kind not in "fiu":
+        return
+    signed = stamps.astype(np.int64) if stamps.dtype.kind == "u" else stamps
+    intervals = np.diff(signed.reshape(-1)).astype(np.float64)
+    coarse = stamps.dtype == np.float32 and np.spacing(np.abs(stamps).max()) > 1e-2 * np.median(
+        intervals
+    )
+    if coarse or not (intervals > 0).all():
+        return
+    rates = [1.0 / (unit * float(np.median(intervals))) for unit in _UNITS_S]
+    rate = min(rates, key=lambda each: abs(np.log(each / control_hz)))
+    if abs(rate / control_hz - 1) > LARGEST_RATE_ERROR:
+        raise ValueError(
+            f"The time stamps {key} have {rate:.4g} steps per second, and format.control_hz is "
+            f"{control_hz:g}; allowed: a difference of {100 * LARGEST_RATE_ERROR:.0f} %. Set "
+            f"format.control_hz={rate:.3g}."
+        )
+
+
 def equal_lengths(lengths: Mapping[str, int]) -> int:
     """Returns the common number of frames of several series, which must be equal and not 0."""
     (first, steps), *others = lengths.items()

@@ -19,7 +19,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.formats import exporting
-from stringline.datasets.formats.checks import numbered, numbers
+from stringline.datasets.formats.checks import joined, numbers
 from stringline.datasets.formats.conversions import (
     NumberVector,
     linear,
@@ -27,11 +27,13 @@ from stringline.datasets.formats.conversions import (
     pose_of_vectors,
 )
 from stringline.datasets.formats.foreign import (
-    ForeignDataError,
     ImportedEpisode,
     Reference,
     SkippedFields,
     camera_times,
+    is_cloud,
+    keys_of,
+    named_rate,
 )
 from stringline.datasets.formats.image_codecs import DepthOptions
 from stringline.datasets.formats.libraries import optional_library
@@ -50,6 +52,8 @@ from stringline.datasets.formats.vector_layout import VectorLayout, VectorSpec, 
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
+REPLAY_BUFFER = "A replay buffer"
+
 
 class DiffusionPolicyReader:
     """Reads replay buffers, and raw recordings with `videos/<episode>/<camera>.mp4` beside them."""
@@ -59,8 +63,8 @@ class DiffusionPolicyReader:
         layout: VectorLayout,
         *,
         control_hz: float | None = None,
-        state: str | None = "state",
-        action: str = "action",
+        state: str | Sequence[str] | None = "state",
+        action: str | Sequence[str] = "action",
         cameras: Mapping[str, str] | None = None,
         depth: Mapping[str, str] | None = None,
         depth_unit_m: float | None = None,
@@ -71,7 +75,7 @@ class DiffusionPolicyReader:
         Args:
             layout: Meaning of the numbers of state and action.
             control_hz: Steps per second, which the files do not contain.
-            state: The series of joint positions, or None.
+            state: The series of joint positions, one behind the other; None without a state.
             action: The series of actions.
             cameras: Name of the camera by series; None takes all series with images. Of a raw
                 recording, name of the camera by video.
@@ -81,10 +85,10 @@ class DiffusionPolicyReader:
                 our exports.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
         """
-        self._hz = named_rate(control_hz)
+        self._hz = named_rate(control_hz, REPLAY_BUFFER)
         self._layout = layout
-        self._state = state
-        self._action = action
+        self._state = keys_of("format.state", state)
+        self._action = keys_of("format.action", action, needed=True)
         self._cameras = cameras
         self._depth = DepthOptions(depth, depth_unit_m, depth_source)
 
@@ -101,13 +105,15 @@ class DiffusionPolicyReader:
             beside = {"videos": "the replay buffer contains images"}
             videos = None
         chosen = () if videos else self._cameras or ()
-        for key in (*chosen, self._action, *([self._state] if self._state else [])):
+        for key in (*chosen, *self._action, *self._state):
             if key not in buffer.shapes:
                 raise ValueError(
                     f"{unknown_name('series', key, buffer.shapes)} With their shapes: "
                     f"{buffer.offered()}."
                 )
         cameras = [] if videos else replay_cameras(buffer, self._cameras, self._depth)
+        if not (videos or cameras):
+            _check_no_clouds(path, buffer)
         for number, bounds in enumerate(buffer.bounds):
             read = partial(self._read, buffer, cameras, bounds, beside)
             read = partial(self._with_videos, read, videos, number) if videos else read
@@ -135,17 +141,20 @@ class DiffusionPolicyReader:
         bounds: tuple[int, int],
         beside: Mapping[str, str],
     ) -> ImportedEpisode:
-        names = [_columns(buffer, key) if key else [] for key in (self._state, self._action)]
-        meaning = self._layout.meaning(*names)
-        state = numbers(self._state, buffer.rows(self._state, *bounds)) if self._state else None
-        action = numbers(self._action, buffer.rows(self._action, *bounds))
+        state_names, state = _vector(buffer, self._state, bounds)
+        action_names, action = _vector(buffer, self._action, bounds)
+        meaning = self._layout.meaning(state_names, action_names)
         time = np.arange(len(action)) / self._hz
         contract = meaning.contract([entry.camera for entry in cameras], self._hz)
         arrays = {
             "time": time,
-            **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
+            **joint_arrays(
+                meaning,
+                (" + ".join(self._state), state if self._state else None),
+                (" + ".join(self._action), action),
+            ),
         }
-        used = [key for key in (self._state, self._action) if key]
+        used = [*self._state, *self._action]
         further, skipped_fields = other_series(buffer, used, cameras, bounds)
         return ImportedEpisode(
             contract,
@@ -155,20 +164,24 @@ class DiffusionPolicyReader:
         )
 
 
-def named_rate(control_hz: float | None) -> float:
-    """Checks that the control rate is given, and returns it."""
-    if control_hz is None:
-        raise ValueError(
-            "A replay buffer does not contain the control rate; set it, format.control_hz=NUMBER."
-        )
-    return control_hz
+def _vector(
+    buffer: ReplayBuffer, keys: Sequence[str], bounds: tuple[int, int]
+) -> tuple[list[str], Array]:
+    """Returns the names and values (T, D) of the numbers of some series of an episode."""
+    return joined({key: buffer.rows(key, *bounds) for key in keys})
 
 
-def _columns(buffer: ReplayBuffer, key: str) -> Sequence[str]:
-    shape = buffer.shapes[key]
-    if len(shape) != 2:
-        raise ForeignDataError(f"data/{key} has shape {shape}; allowed: (N, D).")
-    return numbered(key, shape[1])
+def _check_no_clouds(path: Path, buffer: ReplayBuffer) -> None:
+    """Refuses a buffer with point clouds and no images, of which no policy would see anything."""
+    for key, shape in buffer.shapes.items():
+        if is_cloud(key, shape):
+            raise ValueError(
+                f"{path} has point clouds, data/{key} {shape[1:]}, and the chosen cameras are "
+                "none; an import does not read clouds: policy/observation_encoder=points makes "
+                "them of images with depth. Import those, such as img and depth (N, H, W), "
+                "format.depth_unit_m=NUMBER cameras=FILE, or write them with the data. "
+                f"It has: {buffer.offered()}."
+            )
 
 
 CHUNK_BYTES = 2 * 2**20
@@ -327,7 +340,7 @@ class UmiReader:
                 "format.gripper_open_m=NUMBER."
             )
         self._gripper = linear("width_m", "width in m", gripper_closed_m, gripper_open_m)
-        self._hz = named_rate(control_hz)
+        self._hz = named_rate(control_hz, REPLAY_BUFFER)
         self._cameras = cameras
         self._depth = DepthOptions(depth, depth_unit_m)
 

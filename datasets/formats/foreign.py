@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from stringline.datasets.contract.argument_checks import printable, unknown_name
+from stringline.datasets.contract.argument_checks import POSITIVE, printable, unknown_name
 from stringline.datasets.contract.contract import SERIES, Array, Contract, EpisodeArrays
 from stringline.datasets.files.limits import MOST_NUMBERS, MOST_SERIES
 from stringline.datasets.store.store import EpisodeStore
@@ -97,6 +97,39 @@ def chosen_cameras(
     return cameras or {name: name for name in offered}
 
 
+def keys_of(option: str, given: object, *, needed: bool = False) -> tuple[str, ...]:
+    """Returns the names in an option that takes one name or a list; none for null.
+
+    Raises:
+        ValueError: The option is something else, or is `needed` and has no name.
+    """
+    found = (given,) if isinstance(given, str) else () if given is None else given
+    if (
+        not isinstance(found, Sequence)
+        or not all(isinstance(name, str) for name in found)
+        or (needed and not found)
+    ):
+        null = "" if needed else ", or null"
+        raise ValueError(
+            f"{option} is {given!r}; allowed: a name, a list such as [NAME, NAME]{null}."
+        )
+    return tuple(str(name) for name in found)
+
+
+def named_rate(control_hz: float | None, data: str, advice: str = "") -> float:
+    """Returns the control rate, which `data` does not contain.
+
+    Raises:
+        ValueError: It is missing or invalid.
+    """
+    if control_hz is None:
+        raise ValueError(
+            f"{data} does not contain the control rate; set it, format.control_hz=NUMBER{advice}."
+        )
+    POSITIVE.check(**{"format.control_hz": control_hz})
+    return float(control_hz)
+
+
 def last_number(name: str, default: int) -> int:
     """Returns the last number in a name."""
     found = re.findall(r"\d+", name)
@@ -127,6 +160,7 @@ def camera_times(contract: Contract, time: Array) -> dict[str, Array]:
 LEAST_SIDE = 16
 UNUSED_IMAGES = "images that no camera uses"
 NOT_CHOSEN = "no option chooses it"
+CLOUDS = "point clouds; trainings make theirs of calibrated cameras with depth"
 
 
 class Described(NamedTuple):
@@ -181,7 +215,15 @@ def _unfit(key: str, described: Any) -> str:
         return "not a series"
     if len(shape) > 2 and min(shape[1:3]) >= LEAST_SIDE:
         return UNUSED_IMAGES
+    if is_cloud(key, shape):
+        return CLOUDS
     return f"more than {MOST_NUMBERS} numbers per step" if prod(shape[1:]) > MOST_NUMBERS else ""
+
+
+def is_cloud(name: str, shape: Sequence[int]) -> bool:
+    """Returns whether a series (T, P, 3 or more) has point clouds, such as those of DP3."""
+    named = re.search(r"point|cloud|pcd", name, re.IGNORECASE) is not None
+    return named and len(shape) == 3 and shape[1] >= LEAST_SIDE and shape[2] >= 3
 
 
 def _floats(values: Array) -> Array:

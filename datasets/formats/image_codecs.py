@@ -5,11 +5,13 @@ Depth has a series that belongs to a camera, and a unit, which most files do not
 """
 
 import io
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, get_args
 
@@ -22,6 +24,7 @@ from stringline.datasets.files.limits import MOST_PIXELS
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
 
+_log = logging.getLogger(__name__)
 FORMATS = ("JPEG", "PNG", "TIFF")
 
 
@@ -242,24 +245,21 @@ class DepthOptions:
 
         Args:
             key: Name of the series in messages.
-            stated_m: The unit in the data, if they contain it.
+            stated_m: The unit in the data, if they contain it. The option has priority over it.
 
         Raises:
-            ValueError: Neither the data nor the options contain it, or they differ.
+            ValueError: Neither the data nor the options contain it.
         """
         if stated_m is not None and stated_m not in POSITIVE:
             raise ValueError(f"{key} has a unit of {stated_m!r} by itself; allowed: {POSITIVE}.")
-        unit = self.unit_m if stated_m is None else stated_m
+        unit = stated_m if self.unit_m is None else self.unit_m
         if unit is None:
             raise ValueError(
                 f"{key} does not contain its unit; set format.depth_unit_m, metres per stored "
                 f"number: {_UNITS}. format.depth={{}} leaves depth out."
             )
-        if self.unit_m is not None and self.unit_m != unit:
-            raise ValueError(
-                f"{key} has a unit of {unit:g} m by itself; format.depth_unit_m is "
-                f"{self.unit_m:g}. Leave the option out."
-            )
+        if stated_m is not None and stated_m != unit:
+            _tell(f"{key}: {unit:g} m per number (format.depth_unit_m); the data say {stated_m:g}.")
         return float(unit)
 
     def paired(self, colours: Sequence[str], depths: Sequence[str]) -> dict[str, str]:
@@ -290,6 +290,12 @@ class DepthOptions:
                 )
             found[owners[0]] = depth
         return found
+
+
+@lru_cache(64)
+def _tell(sentence: str) -> None:
+    """Logs a sentence once: the unit is asked for again with each episode."""
+    _log.warning("%s", sentence)
 
 
 def _essence(name: str) -> tuple[str, ...]:

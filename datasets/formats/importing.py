@@ -5,11 +5,12 @@ copy them. Any error of a reader costs only the episode in which it occurs. The 
 cameras add a calibration and give the images another size.
 """
 
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +20,9 @@ from tqdm import tqdm
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.cameras.resampling import ImageSize, fit_record
-from stringline.datasets.contract.contract import Array, Contract
+from stringline.datasets.contract.contract import SERIES, Array, Contract
 from stringline.datasets.files.atomic import NoSpaceError, exclusive
-from stringline.datasets.formats.checks import blamed_on_data
+from stringline.datasets.formats.checks import STAMPS, blamed_on_data, check_rate
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     Frames,
@@ -30,10 +31,10 @@ from stringline.datasets.formats.foreign import (
     Reference,
     SkippedFields,
 )
+from stringline.datasets.formats.gripper_comparison import described, distances_mm
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.zarr_layout import crc32
 
 _INTRINSICS = "the format has no intrinsics of it; cameras=FILE adds them (`parent: recorded`)"
 
@@ -100,9 +101,39 @@ def _resized_frames(frames: Frames, size: ImageSize, *, depth: bool) -> Iterator
 ORIGIN = "imported_from"
 SKIPPED_FIELDS = "skipped_fields"
 """Attribute `extra` of an episode: why parts of the foreign episode were left out, by name."""
-Origin = tuple[str, str, int, int]
+_CONTENT = ("action", "joints/position")
 Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an imported episode comes from.
+
+    Attributes:
+        source: Name of the data set.
+        file: Its file.
+        episode: Its number in the data set, which changes if others are deleted.
+        content: Digest of its actions and joint positions.
+    """
+
+    source: str
+    file: str
+    episode: int
+    content: str
+
+
+def content_of(arrays: Mapping[str, Array]) -> str:
+    """Returns the digest of the actions and joint positions of an episode.
+
+    Images are left out: tools that delete episodes of a data set encode its videos again.
+    """
+    digest = hashlib.sha256()
+    for key in _CONTENT:
+        values = np.ascontiguousarray(arrays.get(key, np.empty(0, np.float32)))
+        digest.update(f"{key} {values.dtype} {values.shape} ".encode())
+        digest.update(values)
+    return digest.hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -130,6 +161,7 @@ class _Readable:
     reference: Reference
     contract: Contract
     origin: Origin
+    distances_mm: Mapping[str, float]
 
 
 def import_data(
@@ -142,10 +174,11 @@ def import_data(
 ) -> Outcome:
     """Imports every episode that the store does not have yet, under the lock of the store.
 
-    An episode is identified by the name of its data set, its file, its number and a checksum of its
-    actions. The episodes have the contract of an earlier import of the data set, or else that of
-    the majority. Unreadable episodes and those with another contract are left out and reported. The
-    task is by default the name of the data set.
+    An episode is known by its actions and joint positions (`content_of`): the same data set under
+    another name, or after a deletion that renumbers it, adds nothing. Episodes of equal content are
+    as many in the store as in the data set. The episodes have the contract of an earlier import of
+    the data set, or else that of the majority. Unreadable episodes and those with another contract
+    are left out and reported. The task is by default the name of the data set.
 
     Raises:
         ValueError: The path is not such a data set, or an option does not fit it.
@@ -165,21 +198,24 @@ def import_locked(
     before = store.episodes()
     readable = _survey(reader, path, source, refused, cameras)
     contract = _common_contract(before, readable, source)
-    known = {origin for episode in before if (origin := origin_of(episode))}
+    known = Counter(origin.content for each in before if (origin := origin_of(each)))
+    _report_equal(readable)
+    _report_distances(readable)
     imported = []
     parts: SkippedFields = Counter()
     present = 0
     for entry in _with_progress(readable, "importing"):
-        if entry.origin in known:
+        if known[entry.origin.content]:
+            known[entry.origin.content] -= 1
             present += 1
             continue
         with _noted_refusal(entry.reference, refused):
             _check_contract(contract, entry.contract)
             name = task or path.resolve().stem
             episode = _read(entry.reference, cameras)
-            imported.append(_store(store, entry.reference.number, episode, name, entry.origin))
+            new = _store(store, episode, name, entry.origin, tell=not imported)
+            imported.append(new)
             parts.update(episode.skipped_fields.items())
-            known.add(entry.origin)
     return Outcome(tuple(imported), present, refused, parts)
 
 
@@ -211,9 +247,10 @@ def _survey(
             except ForeignDataError as error:
                 wrong_option = wrong_option or _wrong_option(error)
                 raise
-            checksum = crc32(np.ascontiguousarray(episode.arrays["action"]))
-            origin = (source, reference.file, reference.number, checksum)
-            found.append(_Readable(reference, episode.contract, origin))
+            content = content_of(episode.arrays)
+            origin = Origin(source, reference.file, reference.number, content)
+            apart = distances_mm(episode)
+            found.append(_Readable(reference, episode.contract, origin, apart))
     if wrong_option is not None and not found:
         raise ValueError(str(wrong_option)) from wrong_option
     return found
@@ -241,6 +278,9 @@ def _read(
     """Reads an episode, with the options for cameras; `tell` what these change."""
     with blamed_on_data():
         episode = reference.read()
+        for key, series in episode.arrays.items():
+            if key.startswith(SERIES) and key.rpartition("/")[2] in STAMPS:
+                check_rate(key, series, episode.contract.control_hz)
         if cameras is None:
             return episode
         found = cameras.of(episode)
@@ -271,7 +311,36 @@ def _common_contract(
 def origin_of(episode: StoredEpisode) -> Origin | None:
     """Returns the origin of an imported episode, or None."""
     kept: Mapping[str, Any] | None = episode.attributes.extra.get(ORIGIN)
-    return (kept["source"], kept["file"], kept["episode"], kept["action_crc32"]) if kept else None
+    if kept is None:
+        return None
+    content = kept.get("content") or content_of(episode.arrays)  # Older stores have none.
+    return Origin(kept["source"], kept["file"], kept["episode"], content)
+
+
+def _report_equal(readable: Sequence[_Readable]) -> None:
+    """Warns of episodes of one data set that have the same actions and joint positions."""
+    groups: dict[str, list[Reference]] = {}
+    for entry in readable:
+        groups.setdefault(entry.origin.content, []).append(entry.reference)
+    equal = [group for group in groups.values() if len(group) > 1]
+    if equal:
+        _log.warning(
+            "%d episodes have the actions and joint positions of another one, such as %s and %s. "
+            "All are imported; if they are copies, stringline-data delete removes them.",
+            sum(map(len, equal)) - len(equal),
+            *equal[0][:2],
+        )
+
+
+def _report_distances(readable: Sequence[_Readable]) -> None:
+    """Logs how far recorded gripper poses are from the kinematics."""
+    medians: dict[str, list[float]] = {}
+    for entry in readable:
+        for key, distance in entry.distances_mm.items():
+            medians.setdefault(key, []).append(distance)
+    if medians:
+        for far, sentence in described(medians, readable[0].contract.embodiment):
+            _log.log(logging.WARNING if far else logging.INFO, "%s", sentence)
 
 
 def _check_contract(common: Contract | None, contract: Contract) -> None:
@@ -280,25 +349,27 @@ def _check_contract(common: Contract | None, contract: Contract) -> None:
 
 
 def _store(
-    store: EpisodeStore, number: int, episode: ImportedEpisode, task: str, origin: Origin
+    store: EpisodeStore, episode: ImportedEpisode, task: str, origin: Origin, *, tell: bool
 ) -> str:
-    """Copies one episode and returns its name; an invalid episode leaves nothing in the store."""
+    """Copies one episode and returns its name; an invalid episode leaves nothing in the store.
+
+    The seed is the number in the data set. `tell` its depth, by which users check the unit.
+    """
     skipped_fields = (
         {SKIPPED_FIELDS: dict(episode.skipped_fields)} if episode.skipped_fields else {}
     )
-    kept = dict(zip(("source", "file", "episode", "action_crc32"), origin, strict=True))
     attributes = EpisodeAttributes(
         contract=episode.contract,
         task=task,
-        seed=number,
+        seed=origin.episode,
         success=episode.success,
-        source=origin[0],
+        source=origin.source,
         instruction=episode.instruction,
-        extra={**episode.extra, **skipped_fields, ORIGIN: kept},
+        extra={**episode.extra, **skipped_fields, ORIGIN: asdict(origin)},
     )
     with store.writer(attributes, expected_bytes=_size(episode)) as writer:
         try:
-            _copy(episode, writer)
+            _copy(episode, writer, tell=tell)
             return writer.commit()
         except (ForeignDataError, NoSpaceError):
             raise
@@ -306,17 +377,29 @@ def _store(
             raise ForeignDataError(str(error)) from error
 
 
-def _copy(episode: ImportedEpisode, writer: EpisodeWriter) -> None:
+def _copy(episode: ImportedEpisode, writer: EpisodeWriter, *, tell: bool) -> None:
     for key, array in episode.arrays.items():
         writer.put(key, array)
     for key, frames in episode.images.items():
         count = 0
         for frame in _frames(frames):
+            if tell and not count and key.startswith("depth/"):
+                _log.info("%s", _described_depth(key, frame, episode.contract))
             writer.append(key, frame)
             count += 1
         expected = len(episode.arrays[f"time/{key.partition('/')[2]}"])
         if count != expected:
             raise ForeignDataError(f"{key} has {count} frames; expected: {expected}.")
+
+
+def _described_depth(key: str, counts: Array, contract: Contract) -> str:
+    """Describes the first depth image of a camera in metres."""
+    unit = contract.camera(key.partition("/")[2]).depth_unit_m
+    known = unit * counts[counts > 0].astype(float)
+    if not known.size:
+        return f"{key}: the first image has no depth."
+    low, middle, high = np.quantile(known, [0, 0.5, 1])
+    return f"{key}: the first image has {low:.3f} to {high:.3f} m, half of it above {middle:.3f} m."
 
 
 def _size(episode: ImportedEpisode) -> int:

@@ -168,8 +168,16 @@ BEYOND_LIMITS_RAD = 0.1
 """Recorded positions may be this far outside of the limits of a joint: sensors have offsets."""
 
 
-def check_limits(robot: Embodiment, name: str, positions: np.ndarray) -> None:
+def check_limits(
+    robot: Embodiment,
+    name: str,
+    positions: np.ndarray,
+    columns: Sequence[int] | None = None,
+) -> None:
     """Checks recorded positions (T, J) against the limits of the joints.
+
+    `columns` are the places of the joints in the data, if they have another order there. The
+    message names the nearest order in which all positions are within the limits, if there is one.
 
     Raises:
         ForeignDataError: A revolute joint is more than `BEYOND_LIMITS_RAD` outside of its limits.
@@ -186,4 +194,60 @@ def check_limits(robot: Embodiment, name: str, positions: np.ndarray) -> None:
             f"{joint.upper:.4g} rad. Is the unit (layout.angle_unit) or the order of the joints "
             "(layout.joints) another one? Wider limits are set in the file of the embodiment, "
             f"joints: {{{joint.name}: {{limits: [LOWER, UPPER]}}}}."
+            f"{_other_order(robot, positions, columns)}"
         )
+
+
+def _other_order(robot: Embodiment, positions: np.ndarray, columns: Sequence[int] | None) -> str:
+    """Returns in words the order of the joints in the data that fits the limits; else empty."""
+    order = _fitting(robot, positions)
+    if order is None:
+        return ""
+    places = range(len(order)) if columns is None else columns
+    names = ["null"] * (max(places) + 1)
+    for place, joint in zip(places, order, strict=True):
+        names[place] = robot.joints[joint].name
+    return f" All are within the limits in this nearest order: 'layout.joints=[{','.join(names)}]'."
+
+
+def _fitting(robot: Embodiment, positions: np.ndarray) -> list[int] | None:
+    """Returns the joint of each column (T, J) so that all fit its limits; None if none does.
+
+    A matching by shortest augmenting paths, so that few joints move that would fit their own.
+    """
+    count = len(robot.joints)
+    low = positions.min(axis=0)[:, None] >= robot.lower - BEYOND_LIMITS_RAD
+    fits = low & (positions.max(axis=0)[:, None] <= robot.upper + BEYOND_LIMITS_RAD)
+    for place, joint in enumerate(robot.joints):
+        if joint.kind != "revolute":
+            fits[place] = np.arange(count) == place
+            fits[:, place] = np.arange(count) == place
+    column_of = {place: place for place in range(count) if fits[place, place]}
+    for column in [place for place in range(count) if not fits[place, place]]:
+        if not _moved(column, fits, column_of):
+            return None
+    joint_of = {column: joint for joint, column in column_of.items()}
+    return [joint_of[place] for place in range(count)]
+
+
+def _moved(column: int, fits: np.ndarray, column_of: dict[int, int]) -> bool:
+    """Gives a joint to a column (T,), moving as few others as possible; False if none fits."""
+    before: dict[int, int] = {}  # The column from which a joint was reached.
+    waiting = [column]
+    for each in waiting:
+        near = sorted(np.flatnonzero(fits[each]).tolist(), key=lambda joint: abs(joint - column))
+        for joint in near:
+            if joint in before:
+                continue
+            before[joint] = each
+            if joint in column_of:
+                waiting.append(column_of[joint])
+                continue
+            while True:
+                owner = before[joint]
+                freed = next((j for j, c in column_of.items() if c == owner), None)
+                column_of[joint] = owner
+                if owner == column or freed is None:
+                    return True
+                joint = freed
+    return False

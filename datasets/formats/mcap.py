@@ -25,6 +25,7 @@ from stringline.datasets.formats.foreign import (
     Reference,
     last_number,
 )
+from stringline.datasets.formats.gripper_comparison import RECORDED
 from stringline.datasets.formats.image_codecs import checked_source
 from stringline.datasets.formats.mcap_cameras import (
     IMAGE_KINDS,
@@ -262,7 +263,7 @@ class McapReader:
         tree = TransformTree(recording, self._resampling) if self._base else None
         arrays = {
             "time": (line.steps - line.steps[0]) / 1e9,
-            **self._gripper_poses(tree, line.steps),
+            **self._gripper_poses(tree, line.steps, known=meaning.kinematics is not None),
             **joint_arrays(
                 meaning,
                 ("the state", state.values if state.names else None),
@@ -305,12 +306,15 @@ class McapReader:
         }
         return skipped_fields | left_numbers([self._state, self._action], numbers)
 
-    def _gripper_poses(self, tree: TransformTree | None, steps: Times) -> dict[str, Array]:
+    def _gripper_poses(
+        self, tree: TransformTree | None, steps: Times, *, known: bool
+    ) -> dict[str, Array]:
+        """Returns the poses of the grippers; as further series if the kinematics are `known`."""
         if tree is None or self._base is None:
             return {}
         shape = (len(steps), 4, 4)
         return {
-            f"T_base_gripper/{arm}": np.broadcast_to(
+            f"{RECORDED if known else 'T_base_gripper/'}{arm}": np.broadcast_to(
                 tree.poses(self._base, frame, steps), shape
             ).copy()
             for arm, frame in self._grippers.items()

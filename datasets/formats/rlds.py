@@ -4,7 +4,7 @@ A step has `observation`, `action`, `reward`, `is_first`, `is_last` and `is_term
 2021, arXiv 2111.02767); names and meaning of the numbers differ between data sets.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
-from stringline.datasets.formats.checks import image, inside, numbered, numbers
+from stringline.datasets.formats.checks import STAMPS, check_rate, image, inside, joined
 from stringline.datasets.formats.droid import RLDS_POSES, DroidCalibrations, rlds_poses
 from stringline.datasets.formats.foreign import (
     NOT_CHOSEN,
@@ -24,8 +23,18 @@ from stringline.datasets.formats.foreign import (
     ImportedEpisode,
     Reference,
     camera_times,
+    keys_of,
+    named_rate,
 )
-from stringline.datasets.formats.image_codecs import checked_source, counts, decoded
+from stringline.datasets.formats.image_codecs import (
+    UNIT_M,
+    DepthOptions,
+    checked_source,
+    counts,
+    decoded,
+    depth_counts,
+    stored_unit,
+)
 from stringline.datasets.formats.tfds import (
     STEPS,
     Feature,
@@ -52,10 +61,11 @@ class RldsReader:
         layout: VectorLayout,
         *,
         control_hz: float | None = None,
-        state: Sequence[str] | None = None,
-        action: Sequence[str] = ("action",),
+        state: str | Sequence[str] | None = None,
+        action: str | Sequence[str] = ("action",),
         cameras: Mapping[str, str] | None = None,
         depth: Mapping[str, str] | None = None,
+        depth_unit_m: float | None = None,
         depth_source: str = "measured",
         instruction: str | None = None,
         split: str | None = None,
@@ -71,6 +81,7 @@ class RldsReader:
             action: The features with the action.
             cameras: Name of the camera by feature; None takes all colour images.
             depth: Feature of the depth by feature of the colours.
+            depth_unit_m: Metres per stored number of depth; None: 0.001 for integers, 1 for floats.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
             instruction: The feature with the instruction; None looks for its usual names.
             split: Split to import; None takes all.
@@ -82,17 +93,13 @@ class RldsReader:
         Raises:
             ValueError: The rate is missing or invalid.
         """
-        if control_hz is None:
-            raise ValueError(
-                "RLDS does not contain the control rate; set it, format.control_hz=NUMBER."
-            )
-        POSITIVE.check(control_hz=control_hz)
         self._layout = layout
-        self._hz = float(control_hz)
-        self._state = tuple(state or ())
-        self._action = tuple(action)
+        self._hz = named_rate(control_hz, "RLDS")
+        self._state = keys_of("format.state", state)
+        self._action = keys_of("format.action", action, needed=True)
         self._cameras = cameras
         self._depth = depth or {}
+        self._unit_m = DepthOptions(unit_m=depth_unit_m).unit_m
         self._source: DepthSource = checked_source(depth_source)
         self._instruction = instruction
         self._split = split
@@ -152,6 +159,10 @@ class RldsReader:
             **camera_times(contract, time),
             **geometry,
         }
+        for name, feature in layout.features.items():
+            stamps = name.rpartition("/")[2] in STAMPS and feature.kind == "tensor"
+            if stamps and episode.has(name):
+                check_rate(name, episode.rows(name), self._hz)
         if REWARD in layout.features:
             arrays["reward"] = episode.rows(REWARD)[:steps].astype(np.float32)
         poses, invalid_poses = episode.poses(cameras)
@@ -173,9 +184,19 @@ class RldsReader:
             images[f"rgb/{camera.name}"] = partial(episode.images, old, steps, camera, image)
             if camera.depth:
                 images[f"depth/{camera.name}"] = partial(
-                    episode.images, self._depth[old], steps, camera, counts
+                    episode.images, self._depth[old], steps, camera, self._depth_check(camera)
                 )
         return images
+
+    def _depth_check(self, camera: Camera) -> Callable[[str, int, Array, int, int], Array]:
+        """Returns the function that makes stored depth of an image."""
+        unit = self._unit_m
+        if unit is None:
+            return counts
+        stored = camera.depth_unit_m
+        return lambda key, step, found, *size: depth_counts(
+            (key, step), found, (size[0], size[1]), unit, stored
+        )
 
     def _skipped_fields(self, layout: TfdsLayout, episode: "_Steps") -> dict[str, str]:
         """Returns the features that the episode lacks, with the reason."""
@@ -204,8 +225,11 @@ class RldsReader:
 
     def _camera(self, episode: "_Steps", old: str, new: str) -> Camera:
         height, width = episode.image(old, 0).shape[:2]
-        depth = self._source if old in self._depth else None
-        return Camera(new, height, width, depth, has_geometry=False)
+        if old not in self._depth:
+            return Camera(new, height, width, has_geometry=False)
+        dtype = episode.image(self._depth[old], 0).dtype
+        unit = UNIT_M if self._unit_m is None else stored_unit(dtype, self._unit_m)
+        return Camera(new, height, width, self._source, unit, has_geometry=False)
 
     def _text(self, episode: "_Steps", layout: TfdsLayout) -> str:
         """Returns the instructions of the steps without repetitions, joined."""
@@ -239,6 +263,10 @@ class _Steps:
         if key not in self._values:
             raise ForeignDataError(f"The record lacks the feature {key}.")
         return self._values[key]
+
+    def has(self, name: str) -> bool:
+        """Returns whether the record has a feature of the steps."""
+        return f"{STEPS}/{name}" in self._values
 
     def others(self) -> list[str]:
         """Returns the names of the features of the whole episode."""
@@ -274,16 +302,11 @@ class _Steps:
 
     def vector(self, names: Sequence[str]) -> tuple[list[str], Array]:
         """Returns the names of the numbers of several features, and their values (T, D)."""
-        columns: list[str] = []
-        parts: list[Array] = []
+        series: dict[str, Array] = {}
         for name in names:
-            found = self.rows(name, len(parts[0]) if parts else None)
-            flat = found.reshape(len(found), -1)
-            flat = flat.astype(np.float64) if flat.dtype.kind == "b" else flat
-            own = numbered(name, flat.shape[1]) if found.ndim > 1 else [name]
-            columns += own
-            parts.append(numbers(name, flat, len(own), own))
-        return columns, np.concatenate(parts, axis=1) if parts else np.empty((0, 0))
+            steps = len(next(iter(series.values()))) if series else None
+            series[name] = self.rows(name, steps)
+        return joined(series)
 
     def image(self, name: str, step: int) -> Array:
         """Returns an image (H, W, 3), or depth (H, W) or (H, W, 1)."""

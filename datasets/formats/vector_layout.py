@@ -90,7 +90,9 @@ def joint_arrays(
     if state[1] is not None:
         arrays["joints/position"] = meaning.state.imported(state[0], state[1])
         if meaning.checked and meaning.kinematics is not None:
-            check_limits(meaning.kinematics, state[0], arrays["joints/position"])
+            check_limits(
+                meaning.kinematics, state[0], arrays["joints/position"], meaning.state.columns
+            )
         arrays |= meaning.gripper_poses(arrays["joints/position"])
     return arrays
 

@@ -90,7 +90,7 @@ class MixedWindows:
         settings: What the windows contain.
         contract: See `mixed_contract`, restricted to the chosen slots.
         names: Names of the episodes of all stores, concatenated.
-        tasks: Their tasks.
+        tasks: Their tasks, see `task_names`.
         segmented: Names of the slots whose segments the windows contain.
         source: (N,) index of the store of each window.
     """

@@ -9,20 +9,24 @@ import itertools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stringline.datasets.contract.argument_checks import COUNT
+from stringline.datasets.contract.argument_checks import COUNT, printable
+from stringline.datasets.store.episode import EpisodeAttributes, task_names
 from stringline.datasets.store.store import EpisodeStore
 
 SPLIT = "split"
 """Attribute `extra` of an episode: `TRAINING` or `VALIDATION`."""
 TRAINING = "train"
 VALIDATION = "validation"
+SINGLE = "instructions of a single episode"
+MOST_SHOWN = 8
 _log = logging.getLogger(__name__)
 
 
@@ -32,8 +36,9 @@ def split_names(
     """Divides episodes of a store, which may be removed ones, into training and held-out ones.
 
     Held out are the episodes that are marked for validation. Without such marks, `held_out` is the
-    number of episodes that are held out, at most a fifth of the store: the last ones of each task,
-    in proportion to its episodes. With 0, no episode is held out.
+    number of episodes that are held out, at most a fifth of the store: the last ones of each task
+    (see `task_names`), in proportion to its episodes. With 0, no episode is held out. Instructions
+    that a single episode has form one group. The log has the groups.
 
     Raises:
         ValueError: All episodes are marked for validation.
@@ -43,10 +48,13 @@ def split_names(
     attributes = {name: store.episode(name, removed=True).attributes for name in names}
     marked = [name for name in names if attributes[name].extra.get(SPLIT) == VALIDATION]
     if not marked:
-        by_task: dict[str, list[str]] = {}
-        for name in names:
-            by_task.setdefault(attributes[name].task, []).append(name)
-        last = _last_of_each(list(by_task.values()), min(held_out, len(names) // 5))
+        groups = _groups(names, [attributes[name] for name in names])
+        last = _last_of_each(list(groups.values()), min(held_out, len(names) // 5))
+        if len(groups) > 1:
+            kept = {task: len({*own} - last) for task, own in groups.items()}
+            held = {task: len({*own} & last) for task, own in groups.items()}
+            _log.info("%s: training episodes: %s.", store.path, named_counts(kept))
+            _log.info("%s: held-out episodes: %s.", store.path, named_counts(held))
         return [name for name in names if name not in last], [n for n in names if n in last]
     if len(marked) == len(names):
         raise ValueError(
@@ -55,6 +63,30 @@ def split_names(
         )
     _log.info("%s: the %d episodes marked for validation are held out.", store.path, len(marked))
     return [name for name in names if name not in set(marked)], marked
+
+
+def _groups(names: Sequence[str], attributes: Sequence[EpisodeAttributes]) -> dict[str, list[str]]:
+    """Returns the names of the episodes of each task, or instruction.
+
+    A group of one episode has none to hold out; instructions that differ in each episode describe a
+    task that none of them repeats.
+    """
+    tasks = task_names(attributes)
+    by_instruction = len({each.task for each in attributes}) == 1
+    count = Counter(tasks)
+    found: dict[str, list[str]] = {}
+    for name, task in zip(names, tasks, strict=True):
+        found.setdefault(SINGLE if by_instruction and count[task] == 1 else task, []).append(name)
+    return found
+
+
+def named_counts(episodes: Mapping[str, int]) -> str:
+    """Returns numbers of episodes by task in words, for the largest ones."""
+    largest = sorted(episodes, key=lambda task: -episodes[task])
+    others = largest[MOST_SHOWN:]
+    shown = [f"{episodes[task]} of {printable(task)!r}" for task in largest[:MOST_SHOWN]]
+    rest = sum(episodes[task] for task in others)
+    return ", ".join([*shown, *([f"{rest} of {len(others)} more"] if others else [])])
 
 
 def _last_of_each(groups: Sequence[Sequence[str]], count: int) -> set[str]:

@@ -29,7 +29,7 @@ from stringline.datasets.loading.keyposes import (
 )
 from stringline.datasets.loading.workspace_clouds import PREFIX as CLOUD
 from stringline.datasets.loading.workspace_clouds import UNIT_M, CloudCache, CloudMaker
-from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.store.episode import StoredEpisode, task_names
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.zarr_layout import as_bytes, chunk_name
 
@@ -255,7 +255,7 @@ class Windows:
         episode: (N,) index of the episode of each window in `names`.
         step: (N,) first step of each window in its episode.
         names: Names of the episodes.
-        tasks: Their tasks.
+        tasks: Their tasks, see `task_names`.
         segmented: Names of the cameras whose segments the windows contain.
         group: (N,) number of the keypose that follows each window, different for each episode;
             if None, windows have no keyposes.
@@ -294,7 +294,7 @@ class Windows:
         _check_past(settings.past, episodes, store)
         self.segmented = _segmented(episodes, self.contract) if settings.segments else ()
         self._maps = MmapCache(episodes, open_files)
-        self.tasks = tuple(episode.attributes.task for episode in episodes)
+        self.tasks = task_names([episode.attributes for episode in episodes])
         events = settings.events
         keyposes_of = [episode_keyposes(each, events) for each in episodes] if events else []
         starts = _starts(episodes, keyposes_of, self.contract, settings)

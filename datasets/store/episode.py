@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -82,6 +82,17 @@ class EpisodeAttributes:
             return cls(contract=contract or _contract(plain["contract"]), **fields)
         except KeyError as error:
             raise ValueError(f"The attributes of the episode lack {error}.") from error
+
+
+def task_names(episodes: Sequence[EpisodeAttributes]) -> tuple[str, ...]:
+    """Returns the task of each episode of a store.
+
+    An import gives its episodes one task, so where all have the same, their instructions tell tasks
+    apart.
+    """
+    if len({each.task for each in episodes}) > 1 or len({e.instruction for e in episodes}) < 2:
+        return tuple(each.task for each in episodes)
+    return tuple(each.instruction or each.task for each in episodes)
 
 
 _recent: list[tuple[Mapping[str, Any], Contract]] = []

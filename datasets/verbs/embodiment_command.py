@@ -34,12 +34,11 @@ from stringline.datasets.embodiments.transforms import (
     rotation_of_angles,
 )
 from stringline.datasets.files.atomic import write_file
+from stringline.datasets.formats.gripper_comparison import FAR_MM
 from stringline.datasets.formats.joint_names import match_joints
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.viewing.robot_picture import draw_robot
 
-FAR_MM = 5.0
-"""A larger error of recorded poses is shown as one of the kinematics."""
 _MOST_STEPS = 2000  # Steps of the recordings that are compared.
 _YAML = (".yaml", ".yml")
 

@@ -5,6 +5,7 @@ its directory names the episodes with which it began. The directory has the chec
 Batches of windows are tensors.
 """
 
+import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from stringline.datasets.loading.sampler import (
     BatchSampler,
     Prefetcher,
     equal_shares,
+    named_counts,
     oversampling_weights,
     split_names,
 )
@@ -49,6 +51,8 @@ from stringline.policies.checkpoints.load import (
 from stringline.policies.probes.probes import linear_motion
 from stringline.sim.robots.arm_appearance import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.training.training_settings import TrainingSettings
+
+logger = logging.getLogger(__name__)
 
 
 def check_kept(store: EpisodeStore, begun: Sequence[str]) -> None:
@@ -397,9 +401,9 @@ class WindowBatches:
 
     Windows with keyposes are drawn equally often for each keypose: most frames of a recording
     belong to its long ways. Windows in the first `oversample_first_s` seconds of an episode are
-    `oversample_factor` times as probable. With `equal_tasks`, windows of each task are drawn
-    equally often; the weights of stores then apply among the windows of one task. `num_workers`
-    threads read ahead, into page-locked memory with `pin_memory`.
+    `oversample_factor` times as probable. With `equal_tasks`, windows of each task (see
+    `task_names`) are drawn equally often; the weights of stores then apply among the windows of one
+    task. `num_workers` threads read ahead, into page-locked memory with `pin_memory`.
     """
 
     def __init__(
@@ -424,7 +428,10 @@ class WindowBatches:
         if windows.group is not None:
             weights = equal_shares(weights, windows.group)
         if equal_tasks:
-            weights = equal_shares(weights, np.asarray(windows.tasks)[windows.episode])
+            tasks = np.asarray(windows.tasks)
+            weights = equal_shares(weights, tasks[windows.episode])
+            named, counts = np.unique(tasks, return_counts=True)
+            logger.info("equal_tasks: %s.", named_counts(dict(zip(named, counts, strict=True))))
         self._sampler = BatchSampler(len(windows), batch_size, seed, weights=weights)
 
     def stream(

@@ -38,6 +38,13 @@ from stringline.sim.training.training_settings import TrainingSettings
 logger = logging.getLogger(__name__)
 
 GROUP = "coordinates"
+GRIDS = {
+    f"{GROUP}.places": ("stringline.GridPlaces", "stringline.PatchDepthPlaces"),
+    "policy.observation_encoder": ("stringline.PlainVisionEncoder",),
+}
+"""Classes with an option `grid`, by where the configuration has them."""
+GRID = 8  # That of their YAML files, for images of 128 x 128 pixels.
+PATCH = 16
 PRIOR_DEPTHS = f"{GROUP}.places.depth_m"
 POSTURE = "policy.posture"
 LEAST = 0.5
@@ -86,7 +93,8 @@ def decided(
     config = copy.deepcopy(config)
     decisions: list[Decision] = []
     given = [override.lstrip("+~").partition("=")[0] for override in overrides]
-    for decide in (_coordinates, _prior_depths, _posture):  # In this order: rays have prior depths.
+    # In this order: rays have prior depths, and a grid has a size.
+    for decide in (_coordinates, _prior_depths, _grid, _posture):
         if (decision := decide(config, data, given)) is not None:
             decision.apply(config)
             decisions.append(decision)
@@ -139,6 +147,35 @@ def _prior_depths(config: DictConfig, data: TrainingData, given: Iterable[str]) 
         else f"No camera moves, so {PRIOR_DEPTHS} is empty."
     )
     return Decision(PRIOR_DEPTHS, dict.fromkeys(moving, MOVING_DEPTH_M), reason)
+
+
+def _grid(config: DictConfig, data: TrainingData, given: Iterable[str]) -> Decision | None:
+    """Decides the grid of patches by the size of the images, so that a unit is a patch.
+
+    Columns and rows then count the same number of pixels.
+    """
+    for where, targets in GRIDS.items():
+        found = OmegaConf.select(config, where) or {}
+        option = f"{where}.grid"
+        if found.get("_target_") not in targets or found.get("grid") != GRID or option in given:
+            continue
+        encoder = config.policy.get("observation_encoder") or {}
+        cameras = read_cameras(data.contract, encoder.get("cameras"))
+        if (where.startswith(GROUP) and GROUP not in encoder) or not cameras:
+            continue
+        patch = int((encoder.get("embedding") or {}).get("patch", PATCH))
+        largest = max(cameras, key=lambda each: each.height * each.width)
+        sides = [largest.height, largest.width]
+        grid = [max(1, round(side / patch)) for side in sides]
+        if grid == [GRID, GRID]:
+            return None
+        reason = f"Images of {sides[0]}x{sides[1]} have {option}={grid}: a unit is {patch} pixels."
+        for each in cameras:
+            rows, columns = each.height / grid[0], each.width / grid[1]
+            if (rows, columns) != (patch, patch):
+                reason += f" In {each.name} it is {columns:.3g} columns or {rows:.3g} rows."
+        return Decision(option, grid, reason)
+    return None
 
 
 def _posture(config: DictConfig, data: TrainingData, given: Iterable[str]) -> Decision | None:

@@ -53,6 +53,7 @@ def stringline(
 
 
 CONVENTIONS = ("layout.state_gripper", "layout.action_gripper")
+RATE = "format.control_hz=50"
 GRIPPERS = tuple(f"{name}=opening" for name in CONVENTIONS)
 CAMERAS = ("overhead", "wrist_left", "wrist_right")
 
@@ -88,6 +89,7 @@ def test_an_act_set_and_a_lerobot_set_are_trained_on_and_evaluated(
         data.main,
         "import",
         "format=act_hdf5",
+        RATE,
         f"path={act_data}",
         f"store={tmp_path / 'act'}",
         *GRIPPERS,
@@ -134,7 +136,7 @@ def test_images_of_84x84_are_trained_on_at_a_multiple_of_the_patch(
 ) -> None:
     """The error of a training on them names the options of the import, which then suffice."""
     written = write_act_data(tmp_path, (25, 25), CAMERAS[:1], (84, 84))
-    source = ("import", "format=act_hdf5", f"path={written}", *GRIPPERS)
+    source = ("import", "format=act_hdf5", RATE, f"path={written}", *GRIPPERS)
     stringline(data.main, *source, f"store={tmp_path / 'raw'}")
     training = (train.main, "coordinates=grid", *SMALL, f"output={tmp_path / 'run'}")
     with pytest.raises(AssertionError) as caught:
@@ -159,7 +161,7 @@ def test_a_policy_of_480x640_images_runs_in_gym_aloha(
     store = tmp_path / "store"
     source = f"path={written}"
     robot = ("layout.embodiment=gym_aloha", *(f"{name}=gym_aloha" for name in CONVENTIONS))
-    stringline(data.main, "import", "format=act_hdf5", source, f"store={store}", *robot)
+    stringline(data.main, "import", "format=act_hdf5", RATE, source, f"store={store}", *robot)
     run = tmp_path / "run"
     stringline(train.main, f"dataset.path={store}", "coordinates=grid", *SMALL, f"output={run}")
     output = stringline(

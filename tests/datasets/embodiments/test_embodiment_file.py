@@ -320,7 +320,46 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "loop": (
         broken(lambda text: text.replace('parent link="base_link"', 'parent link="link_6"')),
-        "MuJoCo cannot compile the robot model .*arm.urdf",
+        "the joints shoulder_pan_joint, wrist_3_joint, .* make a loop; allowed: a tree of links",
+    ),
+    "two parents": (
+        broken(
+            lambda text: text.replace(
+                "</robot>",
+                '<joint name="rod" type="fixed"><parent link="link_1"/><child link="link_4"/>'
+                "</joint></robot>",
+            )
+        ),
+        "'link_4' is the child of the joints 'wrist_1_joint' and 'rod'; allowed: one .*loops",
+    ),
+    "no limits": (
+        broken(lambda text: text.replace('lower="-3.1416" upper="3.1416" ', "")),
+        r"'elbow_joint' of arm.urdf turns without limits; allowed: limits.*stringline-data",
+    ),
+    "type": (
+        broken(
+            lambda text: text.replace('elbow_joint" type="revolute', 'elbow_joint" type="hinge')
+        ),
+        "joint 'elbow_joint': There is no type of joint 'hinge'. .*Allowed: continuous, fixed",
+    ),
+    "mimic of nothing": (
+        broken(lambda text: text.replace("</joint>", '<mimic joint="elbo_joint"/></joint>', 1)),
+        "no joint that moves, to mimic, 'elbo_joint'. Did you mean 'elbow_joint'",
+    ),
+    "mimic of the arm": (
+        broken(
+            lambda text: text.replace(
+                '<joint name="wrist_1_joint" type="revolute">',
+                '<joint name="wrist_1_joint" type="revolute"><mimic joint="elbow_joint"/>',
+            )
+        ),
+        r"no frame is moved by 3 .* wrist_1_joint \(follows elbow_joint\)",
+    ),
+    "floating": (
+        broken(
+            lambda text: text.replace('elbow_joint" type="revolute', 'elbow_joint" type="floating')
+        ),
+        "free joint can only be used on top level .*'link_3'",
     ),
 }  # fmt: skip
 
@@ -341,6 +380,7 @@ BAD_FILES: dict[str, tuple[dict[str, Any], str]] = {
     "no arms": ({"arms": {}}, "arms is empty"),
     "key": ({"jonts": {}}, "no setting of an embodiment 'jonts'. Did you mean 'joints'"),
     "joint": ({"joints": {"elbow": {"speed": 1}}}, "There is no joint 'elbow'. Did.*elbow_joint"),
+    "fixed": ({"joints": {"flange": {}}}, "'flange' is a fixed joint, which does not m"),
     "limits": ({"joints": {"elbow_joint": {"limits": [1]}}}, r"limits are \[1\]; allowed: \[LOWER"),
     "order": ({"joints": {"elbow_joint": {"limits": [2, 1]}}}, "are 2 to 1 rad; allowed: lower"),
     "speed": ({"joints": {"elbow_joint": {"speed": 0}}}, "speed must be a number above 0"),
@@ -396,13 +436,56 @@ def test_a_slide_or_a_follower_in_the_arm_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.xml").write_text(ODD_ARM)
     plain = {"name": "odd", "model": "odd.xml", "arms": {"arm": {"tcp": "grasp"}}}
     (tmp_path / "odd.yaml").write_text(yaml.safe_dump(plain))
-    with pytest.raises(ValueError, match=r"joint 'lift' .* slides, or is free; .*fixed: {lift"):
+    with pytest.raises(ValueError, match=r"joint 'lift' .* slides; .*fixed: {lift"):
         load_embodiment(str(tmp_path / "odd.yaml"))
     write_ur5e(tmp_path / "arm.urdf", fingers=True)
     plain = {"name": "lab", "model": "arm.urdf", "arms": {"arm": {"tcp": "right_finger"}}}
     (tmp_path / "lab.yaml").write_text(yaml.safe_dump(plain))
     with pytest.raises(ValueError, match="'right_finger_joint' .* follows 'left_finger_joint'"):
         load_embodiment(str(tmp_path / "lab.yaml"))
+
+
+ODD_FILE = {"arms": {"arm": {"tcp": "grasp", "base": "foot"}}, "fixed": {"lift": 0.1}}
+BAD_MJCF: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "swapped": ('"-90 90"', '"90 -90"', {}, "'one' are 90 to -90; .* Exchange them"),
+    "degrees": ('angle="degree"', 'angle="radian"', {}, "'one' are -90 to 90 rad; .*degrees"),
+    "radians": ("", "", {}, r"at most; are the numbers of the file, up to 2.9, radians\? MJCF has"),
+    "no limits": (' range="-90 90"', "", {}, "The joint 'one' of odd.xml turns without limits"),
+    "ball": (
+        'axis="1 0 0" pos="0 0 0.03" range="-120 60"',
+        'type="ball"',
+        {}, "'two' .* is a ball joint; .* Choose"),
+    "no name": ('joint name="two"', "joint", {}, "body 'shoulder' between .* has no name; allowed"),
+    "loop": (
+        "<actuator>",
+        '<equality><connect body1="mount" body2="foot" anchor="0 0 0"/></equality><actuator>',
+        {},
+        "an equality of 'mount' and 'foot' closes a loop over the joint '(one|two)' of the arm",
+    ),
+    "frame": ("", "", {"joints": {"mount": {}}}, "no joint 'mount'. .*'mount' is a frame, which"),
+    "actuator": (
+        "<position joint",
+        '<position name="drive" joint',
+        {"joints": {"drive": {}}},
+        "no joint 'drive'. .*'drive' is an actuator, of the joint 'one'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_MJCF)
+def test_a_bad_mjcf_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    old, new, change, message = BAD_MJCF[name]
+    text = ODD_ARM.replace(old, new, 1) if old else ODD_ARM
+    text = text.replace('<keyframe><key name="home" qpos="0.2 0.3 -0.4 0.5 0"/></keyframe>', "")
+    if name == "radians":
+        for degrees in ("-90 90", "-120 60", "-170 170"):
+            text = text.replace(f'"{degrees}"', '"-2.9 2.9"')
+    (tmp_path / "odd.xml").write_text(text)
+    plain = {"name": "odd", "model": "odd.xml", **ODD_FILE, **change}
+    (tmp_path / "odd.yaml").write_text(yaml.safe_dump(plain))
+    with pytest.raises(ValueError, match=message) as caught:
+        load_embodiment(str(tmp_path / "odd.yaml"))
+    assert "\n" not in str(caught.value)
 
 
 def test_several_frames_without_a_usual_name_are_a_choice(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ RLDS: dict[str, Any] = {
     "action": ["action/joints", "action/gripper"],
 }
 MAKERS: dict[str, Callable[..., Reader]] = {
-    "act_hdf5": partial(ActHdf5Reader, OPENINGS),
+    "act_hdf5": partial(ActHdf5Reader, OPENINGS, control_hz=50),
     "robomimic": partial(RobomimicReader, action_gripper="signed_closing", gripper_open_m=0.08),
     "diffusion_policy": partial(DiffusionPolicyReader, OPENINGS, control_hz=10),
     "umi": partial(UmiReader, gripper_open_m=0.08, control_hz=60),

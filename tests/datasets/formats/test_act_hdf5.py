@@ -83,7 +83,7 @@ class ActSet:
     def imported(
         self, layout: AlohaLayout = OPENINGS, **options: Any
     ) -> tuple[EpisodeStore, Outcome]:
-        return self.run(ActHdf5Reader(layout, **options), self.root)
+        return self.run(ActHdf5Reader(layout, **{"control_hz": 50, **options}), self.root)
 
     def only(self, layout: AlohaLayout = OPENINGS, **options: Any) -> StoredEpisode:
         (episode,) = self.imported(layout, **options)[0].episodes()
@@ -129,6 +129,39 @@ def test_cameras_can_be_chosen_renamed_and_swapped(act: ActSet, samples: Any) ->
     assert [key for key in arrays if key.startswith("rgb/")] == ["rgb/overhead"]
     np.testing.assert_array_equal(arrays["rgb/overhead"][4], samples.image(4)[..., ::-1])
     np.testing.assert_allclose(np.diff(arrays["time"]), 0.04)
+
+
+def test_the_rate_is_asked_for_and_agrees_with_time_stamps(act: ActSet) -> None:
+    """A default of 50 Hz once made recordings of 30 Hz too fast."""
+    path = act.record()
+    with pytest.raises(ValueError, match="set it, format.control_hz=NUMBER: 50 for .*ALOHA.* 30"):
+        act.imported(control_hz=None)
+    with h5py.File(path, "r+") as file:
+        file["observations/timestamp"] = 5.0 + np.arange(5) / 30
+    with pytest.raises(ValueError, match=r"observations/timestamp have 30 steps per second, .* 50"):
+        act.imported()
+    assert act.only(control_hz=30).attributes.contract.control_hz == 30
+
+
+def test_state_and_action_may_have_several_data_sets(act: ActSet, samples: Any) -> None:
+    """AgiBot World: joints and effectors apart, and no group of observations."""
+    path = act.record()
+    with h5py.File(path, "r+") as file:
+        for old, new, values in (
+            ("action", "action", samples.joints(5, 100)),
+            ("observations/qpos", "state", samples.joints(5)),
+        ):
+            del file[old]
+            file[f"{new}/joint/position"] = values[:, :13]
+            file[f"{new}/effector/position"] = values[:, 13]
+    names = {
+        name: [f"{name}/joint/position", f"{name}/effector/position"]
+        for name in ("state", "action")
+    }
+    arrays = act.only(**names).arrays
+    np.testing.assert_array_equal(arrays["joints/position"], samples.joints(5))
+    np.testing.assert_array_equal(arrays["action"], samples.joints(5, 100))
+    assert "series/observations/qvel" in arrays, "its numbers belong to another state"
 
 
 def test_states_and_actions_may_have_different_gripper_conventions(
@@ -223,7 +256,7 @@ BAD: list[tuple[Spoil, str]] = [
     (edited(QPOS, 1.62, (4, 13)), "qpos at frame 4, 'right/gripper', is 1.62; impossible"),
     (replaced("action", np.zeros((4, 14))), "observations/qpos has 5 frames, action has 4"),
     (replaced("action", np.zeros((0, 14))), "observations/qpos has 5 frames, action has 0"),
-    (replaced("action", np.zeros(5)), "action has shape (5,); allowed: (T, D)."),
+    (replaced("action", np.zeros(5)), "ALOHA has 14 joints; the action has 1: action."),
     (replaced("action", np.full((5, 14), b"x")), "action has type |S1; allowed: floats"),
     (replaced(QPOS, np.zeros((5, 7))), "ALOHA has 14 joints; the state has 7:"),
     (replaced(QPOS, None), "There is no data set 'observations/qpos'. Did you mean"),

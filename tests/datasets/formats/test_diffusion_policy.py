@@ -80,6 +80,57 @@ def test_joint_data_is_imported(buffer: Buffer, samples: Any, name: str) -> None
         np.testing.assert_array_equal(arrays["rgb/overhead"], shown)
 
 
+def test_state_and_action_may_have_several_series(buffer: Buffer, samples: Any) -> None:
+    """A list once ended in: TypeError: unhashable type."""
+    vectors = {
+        f"{name}_{part}": buffer.series[name][:, columns]
+        for name in ("state", "action")
+        for part, columns in (("left", slice(0, 7)), ("arm", slice(7, 13)), ("grip", 13))
+    }
+    path = buffer.write(**vectors)
+    chosen = {
+        name: [f"{name}_{part}" for part in ("left", "arm", "grip")] for name in ("state", "action")
+    }
+    store, outcome = buffer.imported(path, **chosen)
+    assert outcome.refused == {}
+    arrays = store.episodes()[1].arrays
+    np.testing.assert_array_equal(arrays["joints/position"], samples.joints(8, 1))
+    np.testing.assert_array_equal(arrays["action"], samples.joints(8, 101))
+    assert {"series/state", "series/action"} <= set(arrays), "neither of them is read"
+
+
+@pytest.mark.parametrize(("unit", "kind"), [(1.0, float), (1e-3, float), (1e-9, np.int64)])
+def test_the_rate_agrees_with_time_stamps(buffer: Buffer, unit: float, kind: Any) -> None:
+    stamps = ((1.7e9 + 0.0334 * np.arange(sum(LENGTHS))) / unit).astype(kind)
+    path = buffer.write(timestamp=stamps)
+    with pytest.raises(ValueError, match=r"stamps series/timestamp have 29.94 steps .* is 50; .*"):
+        buffer.imported(path)
+    store, outcome = buffer.imported(path, control_hz=29.9)
+    assert (len(store), outcome.refused) == (3, {})
+
+
+def test_a_series_of_the_name_that_is_no_clock_is_not_compared(buffer: Buffer) -> None:
+    path = buffer.write(timestamp=np.full(sum(LENGTHS), 7.0))
+    assert buffer.imported(path)[1].refused == {}
+
+
+@pytest.mark.parametrize("width", [3, 6])
+def test_point_clouds_need_images_with_depth_beside_them(buffer: Buffer, width: int) -> None:
+    """The layout of DP3 (Ze et al., 2024): point_cloud, and mostly img and depth."""
+    clouds = np.zeros((sum(LENGTHS), 32, width), np.float32)
+    depth = np.full((sum(LENGTHS), 16, 24), 0.7, np.float32)
+    path = buffer.write(point_cloud=clouds, depth=depth)
+    store, outcome = buffer.imported(path, depth_unit_m=1)
+    assert len(store) == 3
+    assert (store.episodes()[0].arrays["depth/img"] == 700).all()
+    left = "point clouds; trainings make theirs of calibrated cameras with depth"
+    assert outcome.skipped_fields == {("point_cloud", left): 3}
+    del buffer.series["img"]
+    path = buffer.write("bare.zarr", point_cloud=clouds)
+    with pytest.raises(ValueError, match=r"has point clouds, data/point_cloud \(32, .*Import thos"):
+        buffer.imported(path)
+
+
 def test_described_data_is_imported(buffer: Buffer) -> None:
     target = np.random.default_rng(0).uniform(0, 512, (sum(LENGTHS), 2)).astype(np.float32)
     images = buffer.series["img"]
@@ -113,6 +164,9 @@ def test_descriptions_of_numbers_are_checked(dimension: dict[str, str], message:
         ({"control_hz": None}, "the control rate; set it, format.control_hz=NUMBER"),
         ({"depth_unit_m": -1}, r"format.depth_unit_m must be a number above 0 \(got -1\)"),
         ({"depth_source": "guess"}, "There is no source of depth 'guess'"),
+        ({"state": 3}, r"format.state is 3; allowed: a name, a list such as .*, or null"),
+        ({"action": None}, r"format.action is None; allowed: a name, a list such as .*NAME\]\."),
+        ({"state": ["state", "qpos"]}, "There is no series 'qpos'"),
         ({"state": "qpos"}, r"no series 'qpos'. .* With their shapes: action \(14,\), img \(16"),
         ({"cameras": {"top": "a"}}, "There is no series 'top'"),
         ({"cameras": {"state": "a"}}, "no series with images 'state'. .*Allowed: img."),
@@ -261,12 +315,22 @@ def test_depth_in_another_unit_is_named(
     assert f"data/img_depth at frame 0 {message}" in outcome.refused["episode 0 (a.zarr)"]
 
 
-def test_a_unit_in_the_data_is_not_overruled(buffer: Buffer) -> None:
+def test_a_named_unit_overrules_that_of_the_data_and_the_depth_is_told(
+    buffer: Buffer, caplog: pytest.LogCaptureFixture
+) -> None:
     path = buffer.write(img_depth=np.full((sum(LENGTHS), 16, 24), 700, np.uint16))
     array = zarr.open_group(path, zarr_format=2)["data/img_depth"]
     array.attrs["depth_unit_m"] = 0.00025
-    with pytest.raises(ValueError, match=r"unit of 0.00025 m by itself; .* is 0.001. Leave the op"):
-        buffer.imported(path, depth_unit_m=0.001)
+    with caplog.at_level("INFO"):
+        store, outcome = buffer.imported(path, depth_unit_m=0.001)
+    assert (len(store), outcome.refused) == (3, {})
+    assert store.episodes()[0].attributes.contract.camera("img").depth_unit_m == 0.001
+    assert "data/img_depth: 0.001 m per number (format.depth_unit_m); the data say 0.00025." in (
+        caplog.messages
+    )
+    assert "depth/img: the first image has 0.700 to 0.700 m, half of it above 0.700 m." in (
+        caplog.messages
+    )
     array.attrs["depth_unit_m"] = "mm"
     with pytest.raises(ValueError, match="has a unit of 'mm' by itself; allowed: a number above 0"):
         buffer.imported(path)

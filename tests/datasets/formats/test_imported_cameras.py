@@ -19,6 +19,7 @@ from stringline.datasets.embodiments.transforms import looking_at
 from stringline.datasets.store.store import EpisodeStore
 
 OPENINGS = ["layout.state_gripper=opening", "layout.action_gripper=opening"]
+RATE = "format.control_hz=50"
 MOUNT = next(mount for mount in ALOHA.cameras if mount.name == "wrist_left")
 CAMERAS = {
     "top": ("world", looking_at((0.0, -0.5, 0.6), (0.0, 0.0, 0.0))),
@@ -59,7 +60,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtur
     def command(*arguments: str) -> tuple[int, str]:
         paths = [f"path={data}", f"store={data / 'store'}", f"cameras={data / 'cameras.yaml'}"]
         monkeypatch.setattr(
-            sys, "argv", ["stringline-data", "import", *paths, *OPENINGS, *arguments]
+            sys, "argv", ["stringline-data", "import", *paths, RATE, *OPENINGS, *arguments]
         )
         status = 0
         try:

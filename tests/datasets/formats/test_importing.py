@@ -2,24 +2,30 @@
 
 import json
 import logging
+import shutil
 import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from tests.datasets.formats import small_sets
 from tests.datasets.formats.conftest import OPENINGS, Import
+from tests.datasets.formats.droid_recordings import encoded
 from tests.datasets.formats.lerobot_recordings import recorded
+from tests.datasets.formats.test_rlds import framed
 
 from stringline.datasets.formats import image_codecs
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.foreign import ImportedEpisode, Reader, Reference
-from stringline.datasets.formats.importing import import_data
+from stringline.datasets.formats.importing import ORIGIN, import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
+from stringline.datasets.formats.tfds import example, records
 from stringline.datasets.store.store import EpisodeStore
 
 
@@ -63,6 +69,45 @@ def test_an_earlier_import_decides_the_contract(act: Path, imported: Import) -> 
         file.rename(act / f"episode_{file.stem}.hdf5")
     _, outcome = imported(ActHdf5Reader(OPENINGS), act)
     assert list(outcome.refused) == ["episode 1 (episode_1.hdf5)", "episode 2 (episode_2.hdf5)"]
+
+
+def test_episodes_are_known_by_content_after_a_deletion_that_renumbers(
+    act: Path, imported: Import
+) -> None:
+    """The second import once stored two of three demonstrations twice."""
+    store, _ = imported(ActHdf5Reader(OPENINGS), act)
+    (act / "episode_0.hdf5").unlink()
+    for number in (1, 2):
+        (act / f"episode_{number}.hdf5").rename(act / f"episode_{number - 1}.hdf5")
+    renamed = act.rename(act.with_name("act_without_0"))
+    _, outcome = imported(ActHdf5Reader(OPENINGS), renamed)
+    assert (outcome.imported, outcome.present, outcome.refused) == ((), 2, {})
+    assert len(store) == 3
+
+
+def test_equal_episodes_of_a_data_set_are_told_and_imported_once_each(
+    act: Path, imported: Import, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Copies, or the same motion in another scene: only the user knows."""
+    shutil.copy(act / "episode_1.hdf5", act / "episode_3.hdf5")
+    for present in (0, 4):
+        caplog.clear()
+        _, outcome = imported(ActHdf5Reader(OPENINGS), act)
+        assert (len(outcome.imported), outcome.present) == (4 - present, present)
+        assert "1 episodes have the actions and joint positions of another one" in caplog.text
+        assert "episode 1 (episode_1.hdf5) and episode 3 (episode_3.hdf5)" in caplog.text
+
+
+def test_episodes_of_an_older_store_are_known(act: Path, imported: Import) -> None:
+    """Their record has a checksum of the actions in place of the digest."""
+    store, _ = imported(ActHdf5Reader(OPENINGS), act)
+    older = EpisodeStore.create(store.path.with_name("older"))
+    for episode in store.episodes():
+        record = {**episode.attributes.extra[ORIGIN], "action_crc32": 1}
+        del record["content"]
+        extra = {**episode.attributes.extra, ORIGIN: record}
+        older.write(episode.arrays, replace(episode.attributes, extra=extra))
+    assert import_data(ActHdf5Reader(OPENINGS), act, older).present == 3
 
 
 def with_action(**data: Any) -> Callable[[Path], None]:
@@ -189,6 +234,31 @@ def test_imports_into_one_store_take_turns(act: Path, tmp_path: Path) -> None:
         thread.join(60)
     assert (len(outcomes["first"].imported), outcomes["second"].present) == (3, 3)
     assert len(store) == 3
+
+
+def test_the_rate_of_rlds_agrees_with_its_time_stamps(tmp_path: Path, imported: Import) -> None:
+    """Features of times, in whole ns or in s, are compared although no option chooses them."""
+    path = small_sets.rlds(tmp_path)
+    features = path / "1.0.0" / "features.json"
+    plain = json.loads(features.read_text())
+    step = plain["featuresDict"]["features"]["steps"]["sequence"]["feature"]
+    observation = step["featuresDict"]["features"]["observation"]["featuresDict"]["features"]
+    observation["timestamp"] = {"tensor": {"shape": {}, "dtype": "int64"}}
+    features.write_text(json.dumps(plain))
+    (file,) = path.glob("1.0.0/*.tfrecord-*")
+    stamped = []
+    for record in records(file):
+        values = dict(example(record.read()))
+        steps = len(values["steps/reward"])
+        values["steps/observation/timestamp"] = 10**18 + 10**8 * np.arange(steps)
+        stamped.append(framed(encoded(values)))
+    file.write_bytes(b"".join(stamped))
+    with pytest.raises(
+        ValueError, match=r"observation/timestamp have 10 steps per .* is 20; .*=10"
+    ):
+        imported(small_sets.READERS["rlds"], path)
+    store, outcome = imported(small_sets.MAKERS["rlds"](control_hz=10), path)
+    assert (len(store), outcome.refused) == (3, {})
 
 
 def test_an_error_of_all_episodes_is_one_of_the_options(tmp_path: Path, imported: Import) -> None:

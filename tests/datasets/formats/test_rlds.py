@@ -58,6 +58,20 @@ def test_a_data_set_of_tensorflow_datasets_is_imported(path: Path, imported: Imp
         assert attributes.extra["split"] == ("train", "val")[number]
 
 
+def test_a_single_feature_needs_no_list(path: Path, imported: Import) -> None:
+    """Its characters were once taken for names of features."""
+    store, outcome = imported(reader(state="observation/state"), path)
+    assert (len(store), outcome.refused) == (2, {})
+
+
+def test_the_unit_of_depth_may_be_named(path: Path, imported: Import) -> None:
+    depth = {"observation/image": "observation/depth"}
+    store, _ = imported(reader(depth=depth, depth_unit_m=0.0001), path)
+    episode = store.episodes()[0]
+    assert episode.attributes.contract.camera("image").depth_unit_m == 0.0001
+    assert episode.arrays["depth/image"][0, 0, 0] == 700
+
+
 def test_splits_cameras_and_last_steps_are_chosen(path: Path, imported: Import) -> None:
     chosen = reader(
         split="val",

@@ -1,5 +1,6 @@
 """Imports of any arm: joints in the robot's order, gripper poses from its file, or one error."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.datasets.embodiments.robot_files import HOME, UR5E_JOINTS, write_ur5e
+from tests.datasets.formats.conftest import Import
+from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
 
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.embodiments.embodiment_source import load_embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.vector_layout import (
     DescribedLayout,
@@ -185,6 +189,68 @@ def test_options_that_contradict_the_robot_are_refused(urdf: str) -> None:
     with pytest.raises(ValueError, match=r"There is no robot model .*missing.urdf"):
         layout("missing.urdf")
     assert NamedLayout({}, angle_unit="rad", embodiment="panda").meaning(["a"], ["a"])
+
+
+def test_an_order_that_fits_the_limits_is_named(urdf: str) -> None:
+    """The elbow of a UR5e turns half as far as its other joints."""
+    elbow = NAMES.index("elbow_joint")
+    positions = values()
+    positions[:, 3] = 4.0
+    swapped = list(range(7))
+    swapped[3], swapped[elbow] = elbow, 3
+    numbered = [f"qpos_{place}" for place in range(7)]
+    grip = {"qpos_6": "opening"}
+    options = {"grippers": grip, "angle_unit": "rad", "joints": list(NAMES)}
+    meaning = layout(urdf, **options).meaning(numbered, numbered)
+    recorded = positions[:, swapped]
+    with pytest.raises(ForeignDataError, match="All are within the limits in this nea") as caught:
+        joint_arrays(meaning, ("state", recorded), ("action", recorded))
+    order = re.findall(r"'layout.joints=\[(.*)\]'", str(caught.value))[0].split(",")
+    assert sorted(order) == sorted(NAMES)
+    (elbow_place,) = [place for place in range(7) if order[place] == "elbow_joint"]
+    assert abs(elbow_place - elbow) == 1, "it is exchanged with a neighbour"
+    assert sum(one != other for one, other in zip(order, NAMES, strict=True)) == 2
+    meaning = layout(urdf, **{**options, "joints": order}).meaning(numbered, numbered)
+    joint_arrays(meaning, ("state", recorded), ("action", recorded))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("observation.ee_pos", 0.0, "differ by 0.0 mm."),
+        ("observation.tcp_pose", 0.004, "differ by 4.0 mm."),
+        ("cartesian_position", 0.02, "differ by 20.0 mm; allowed: 5 mm. Is the gripper frame (t"),
+        ("action.ee_pose", 0.02, ""),
+        ("gripper_position", 0.02, ""),
+    ],
+)
+def test_recorded_gripper_poses_are_compared_at_import(
+    urdf: str,
+    case: tuple[str, float, str],
+    tmp_path: Path,
+    imported: Import,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name, offset_m, told = case
+    positions = values(sum(LENGTHS)).astype(np.float32)
+    poses = load_embodiment(urdf).forward_kinematics(positions[:, :6])["arm"][:, :3, 3]
+    poses[:, 2] += offset_m
+    recorded = poses if name.endswith("pos") else np.concatenate([poses, 0 * poses], axis=1)
+    series = {"state": positions, "action": positions, name: recorded.astype(np.float32)}
+    vectors = ("state", "action")
+    joints = {f"{what}_{place}": NAMES[place] for what in vectors for place in range(7)}
+    grip = dict.fromkeys([f"{what}_6" for what in vectors], "opening")
+    reader = DiffusionPolicyReader(
+        layout(urdf, grippers=grip, angle_unit="rad", joints=joints), control_hz=10
+    )
+    path = replay_buffer(tmp_path / "set.zarr", series)
+    with caplog.at_level("INFO"):
+        store, outcome = imported(reader, path)
+    assert (len(store), outcome.refused) == (3, {})
+    lines = caplog.messages
+    sentence = f"The kinematics of ur5e and the recorded {name.replace('.', '/')} {told}"
+    assert any(sentence in line for line in lines) == bool(told)
+    assert any("the recorded" in line for line in lines) == bool(told)
 
 
 @pytest.mark.parametrize("unit", ["rad", "deg"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from stringline.datasets.loading.sampler import SPLIT, TRAINING, VALIDATION, split_names
+from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
 
@@ -57,6 +58,40 @@ def test_each_task_is_trained_and_held_out_in_proportion(
     for name in held:
         later = [other for other in names if of[other] == of[name] and other > name]
         assert set(later) <= set(held)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "expected"),
+    [
+        ("aaaaaaaaaabbbbb", {"a": 2, "b": 1}),
+        ("aaaaabbbbb", {"a": 1, "b": 1}),
+        ("aaaaaaaaabcdefgh", {"a": 1, "h": 1}),
+        ("abcde", {"e": 1}),
+    ],
+)
+def test_instructions_are_held_out_in_proportion_where_all_have_one_task(
+    six_episodes: EpisodeStore,
+    instructions: str,
+    expected: dict[str, int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An import gives its episodes one task: the last ones could be a whole task."""
+    store = EpisodeStore.create(six_episodes.path.with_name("instructions"))
+    first = six_episodes.episodes()[0]
+    for seed, instruction in enumerate(instructions):
+        store.write(first.arrays, replace(first.attributes, instruction=instruction, seed=seed))
+    names = store.names()
+    with caplog.at_level("INFO"):
+        training, held = split_names(store, names, 16)
+    of = {name: store.episode(name).attributes.instruction for name in names}
+    assert Counter(of[name] for name in held) == expected
+    assert set("abcde"[:2]) & {*instructions} <= {of[name] for name in training}
+    if "a" in expected:
+        left = instructions.count("a") - expected["a"]
+        assert f"training episodes: {left} of 'a', " in caplog.text
+        assert f"held-out episodes: {expected['a']} of 'a', 1 of " in caplog.text
+    windows = Windows(store, chunk=2, names=training)
+    assert windows.tasks == tuple(of[name] for name in training)
 
 
 def test_the_validation_split_is_held_out(six_episodes: EpisodeStore) -> None:

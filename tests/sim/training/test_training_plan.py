@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from hydra import compose, initialize_config_module
 from tests.sim.points import AUGMENTATION, CAMERA, CONTRACT, MODEL, fill
 from tests.sim.test_train_command import SMALL
 
@@ -19,7 +20,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.trainer import Trainer
 from stringline.sim.train import main, train_policy
 from stringline.sim.training.training_data import TrainingData
-from stringline.sim.training.training_plan import TrainingPlan
+from stringline.sim.training.training_plan import TrainingPlan, decided
 from stringline.sim.training.training_settings import TrainingSettings
 
 COLOUR = replace(CAMERA, depth=None)
@@ -167,6 +168,44 @@ def test_a_prior_depth_of_an_unknown_camera(
     assert (
         "coordinates.places.depth_m: There is no camera 'overhaed'. Did you mean 'overhead'?"
     ) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "grid"),
+    [
+        ({"overhead": (480, 640)}, ("coordinates=grid",), [30, 40]),
+        ({"overhead": (128, 128)}, ("coordinates=grid",), 8),
+        ({"overhead": (480, 640)}, ("coordinates=patch_depth",), [30, 40]),
+        ({"overhead": (480, 640)}, ("coordinates=grid", "coordinates.places.grid=8"), 8),
+        ({"overhead": (480, 640)}, ("coordinates=relative",), 1),
+        ({"overhead": (480, 640)}, ("policy/observation_encoder=vit",), [30, 40]),
+        ({"overhead": (480, 640), "wrist": (128, 128)}, ("coordinates=grid",), [30, 40]),
+    ],
+)
+def test_a_unit_of_the_grid_is_a_patch_of_the_images(
+    sizes: dict[str, tuple[int, int]],
+    options: tuple[str, ...],
+    grid: object,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With 8 for each size of images, it was once 80 columns or 60 rows of 480x640 pixels."""
+    cameras = [replace(CAMERA, name=name, height=h, width=w) for name, (h, w) in sizes.items()]
+    data = TrainingData(_store(tmp_path, CAMERA), 0)
+    contract = CONTRACT.with_cameras(*cameras)
+    with initialize_config_module("stringline.configs", version_base=None):
+        config = compose("train", [f"dataset.path={tmp_path}", "output=run", *options])
+    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.INFO, "stringline"):
+        patch.setattr(TrainingData, "contract", property(lambda _: contract))
+        found, decisions = decided(config, data, options)
+    places = found.coordinates.places if "vit" not in options[0] else found.policy
+    places = places if "vit" not in options[0] else places.observation_encoder
+    assert places.grid == grid
+    told = [each.reason for each in decisions if each.option.endswith(".grid")]
+    assert len(told) == (grid == [30, 40])
+    assert all("Images of 480x640 have " in each for each in told)
+    assert all("a unit is 16 pixels." in each for each in told)
+    assert ("In wrist it is 3.2 columns or 4.27 rows." in caplog.text) == ("wrist" in sizes)
 
 
 def test_a_run_is_compared_by_all_settings_that_decide_its_weights(tmp_path: Path) -> None:
