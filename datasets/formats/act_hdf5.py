@@ -179,7 +179,7 @@ class ActHdf5Reader:
         Args:
             layout: Meaning of the 14 numbers.
             control_hz: Steps per second, which the files do not contain.
-            cameras: New name of the camera by name in the file; None takes all cameras.
+            cameras: New name of the camera by name in the file; None takes all cameras, {} none.
             swap_colours: Whether red and blue are swapped, as in RGB images encoded by OpenCV.
             depth: Name in `images_depth` by the name in `images`; None takes equal names, {} leaves
                 depth out.

@@ -20,6 +20,8 @@ from stringline.datasets.formats.foreign import ForeignDataError
 
 LARGEST_POSITION_M = 10.0
 LARGEST_ANGLE = 2.05 * np.pi
+SAME_TIME_S = 1e-4
+"""Times that differ by less are equal: videos count in ticks of up to 0.1 ms."""
 
 
 def numbered(key: str, width: int) -> list[str]:
@@ -75,6 +77,29 @@ def increasing(key: str, time: Array) -> Array:
         frame = int(np.argmax(wrong)) + 1 if wrong.any() else 0
         raise ForeignDataError(f"{key} does not increase at frame {frame}.")
     return time
+
+
+MOST_OFF_RATE = 0.05
+
+
+def check_rate(time: Array, hz: float, stated: str) -> None:
+    """Checks that steps at the times (T,) in s are `hz` per second; `stated` names that number.
+
+    Jitter moves the median of the differences, lost steps their mean; another rate moves both.
+
+    Raises:
+        ForeignDataError: Both differ from 1 / `hz` by more than a share of `MOST_OFF_RATE`.
+    """
+    if len(time) < 2:
+        return
+    differences = np.diff(time)
+    found = np.array([np.median(differences), differences.mean()])
+    if (np.abs(found * hz - 1) > MOST_OFF_RATE).all():
+        raise ForeignDataError(
+            f"{stated} is {hz:g}, but the time stamps are {found[0]:.4g} s apart, which is "
+            f"{1 / found[0]:.4g} Hz; allowed: a difference of {MOST_OFF_RATE:.0%}. Set the rate of "
+            f"the time stamps, format.control_hz={1 / found[0]:.4g}."
+        )
 
 
 def positions(key: str, values: Array) -> Array:

@@ -5,6 +5,7 @@ Depth has a series that belongs to a camera, and a unit, which most files do not
 """
 
 import io
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
 
 FORMATS = ("JPEG", "PNG", "TIFF")
+_log = logging.getLogger(__name__)
 
 
 class _BombError(Exception):
@@ -244,21 +246,25 @@ class DepthOptions:
             key: Name of the series in messages.
             stated_m: The unit in the data, if they contain it.
 
+        The option has priority; a message tells if it differs from the data.
+
         Raises:
-            ValueError: Neither the data nor the options contain it, or they differ.
+            ValueError: Neither the data nor the options contain it.
         """
         if stated_m is not None and stated_m not in POSITIVE:
             raise ValueError(f"{key} has a unit of {stated_m!r} by itself; allowed: {POSITIVE}.")
-        unit = self.unit_m if stated_m is None else stated_m
+        unit = stated_m if self.unit_m is None else self.unit_m
         if unit is None:
             raise ValueError(
                 f"{key} does not contain its unit; set format.depth_unit_m, metres per stored "
                 f"number: {_UNITS}. format.depth={{}} leaves depth out."
             )
-        if self.unit_m is not None and self.unit_m != unit:
-            raise ValueError(
-                f"{key} has a unit of {unit:g} m by itself; format.depth_unit_m is "
-                f"{self.unit_m:g}. Leave the option out."
+        if stated_m is not None and unit != stated_m:
+            _log.warning(
+                "%s: a number of depth is %g m, by format.depth_unit_m; the data state %g m.",
+                key,
+                unit,
+                stated_m,
             )
         return float(unit)
 

@@ -69,7 +69,7 @@ class RldsReader:
             control_hz: Steps per second, which the files do not contain.
             state: The features with the joint state, one behind the other; None without a state.
             action: The features with the action.
-            cameras: Name of the camera by feature; None takes all colour images.
+            cameras: Name of the camera by feature; None takes all colour images, {} none.
             depth: Feature of the depth by feature of the colours.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
             instruction: The feature with the instruction; None looks for its usual names.
