@@ -95,7 +95,7 @@ def test_what_is_no_data_set_of_the_format_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_cameras_are_renamed_and_their_names_checked(
+def test_cameras_are_renamed_left_out_and_their_names_checked(
     tmp_path: Path, imported: Import, name: str
 ) -> None:
     path, camera = WRITERS[name](tmp_path), CAMERAS[name]
@@ -105,5 +105,13 @@ def test_cameras_are_renamed_and_their_names_checked(
         assert [seen.name for seen in episode.attributes.contract.cameras] == ["eye"]
         assert [key for key in episode.arrays if key.startswith("rgb/")] == ["rgb/eye"]
     store.path.rename(tmp_path / "first")
+    if name == "robomimic":  # The small data set has no joints.
+        (message,) = answers(imported, MAKERS[name](cameras={}), path)
+        assert message == "A contract needs at least one camera or a joint state."
+    else:
+        store, outcome = imported(MAKERS[name](cameras={}), path)
+        assert outcome.refused == {}
+        assert {episode.attributes.contract.cameras for episode in store.episodes()} == {()}
+        store.path.rename(tmp_path / "second")
     for message in answers(imported, MAKERS[name](cameras={f"{camera}x": "eye"}), path):
         assert re.search(f"'{camera}x'. Did you mean .*{camera}", message), message
