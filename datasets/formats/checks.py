@@ -32,13 +32,15 @@ def numbered(key: str, width: int) -> list[str]:
 
 
 def numbers(key: str, array: Any, width: int | None = None, names: Sequence[str] = ()) -> Array:
-    """Returns a series (T, D) of finite numbers as float64.
+    """Returns a series (T, D) of finite numbers as float64; one (T,) of single numbers as (T, 1).
 
     Messages contain `key`, and the names of the D numbers, if given. `width` is D, if known.
     """
     found = np.asarray(array)
     if found.dtype.kind not in "fiu":
         raise ForeignDataError(f"{key} has type {found.dtype}; allowed: floats and integers.")
+    if found.ndim == 1 and width in (None, 1):
+        found = found[:, None]
     if found.ndim != 2 or (width is not None and found.shape[1] != width):
         raise ForeignDataError(
             f"{key} has shape {found.shape}; allowed: (T, {'D' if width is None else width})."

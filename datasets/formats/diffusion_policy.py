@@ -166,9 +166,9 @@ def named_rate(control_hz: float | None) -> float:
 
 def _columns(buffer: ReplayBuffer, key: str) -> Sequence[str]:
     shape = buffer.shapes[key]
-    if len(shape) != 2:
-        raise ForeignDataError(f"data/{key} has shape {shape}; allowed: (N, D).")
-    return numbered(key, shape[1])
+    if len(shape) not in (1, 2):
+        raise ForeignDataError(f"data/{key} has shape {shape}; allowed: (N,) or (N, D).")
+    return numbered(key, *shape[1:] or (1,))
 
 
 CHUNK_BYTES = 2 * 2**20
