@@ -261,12 +261,15 @@ def test_depth_in_another_unit_is_named(
     assert f"data/img_depth at frame 0 {message}" in outcome.refused["episode 0 (a.zarr)"]
 
 
-def test_a_unit_in_the_data_is_not_overruled(buffer: Buffer) -> None:
+def test_the_option_overrules_the_unit_in_the_data(
+    buffer: Buffer, caplog: pytest.LogCaptureFixture
+) -> None:
     path = buffer.write(img_depth=np.full((sum(LENGTHS), 16, 24), 700, np.uint16))
     array = zarr.open_group(path, zarr_format=2)["data/img_depth"]
     array.attrs["depth_unit_m"] = 0.00025
-    with pytest.raises(ValueError, match=r"unit of 0.00025 m by itself; .* is 0.001. Leave the op"):
-        buffer.imported(path, depth_unit_m=0.001)
+    (reference, *_) = buffer.reader(depth_unit_m=0.001).episodes(path)
+    assert [camera.depth_unit_m for camera in reference.read().contract.cameras] == [0.001]
+    assert "0.001 m, by format.depth_unit_m; the data state 0.00025 m." in caplog.text
     array.attrs["depth_unit_m"] = "mm"
     with pytest.raises(ValueError, match="has a unit of 'mm' by itself; allowed: a number above 0"):
         buffer.imported(path)
