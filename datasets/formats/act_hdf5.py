@@ -18,7 +18,14 @@ import numpy as np
 from stringline.datasets.contract.contract import SERIES, Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
-from stringline.datasets.formats.checks import equal_lengths, image, inside, numbered, numbers
+from stringline.datasets.formats.checks import (
+    equal_lengths,
+    image,
+    inside,
+    numbered,
+    numbers,
+    vectors,
+)
 from stringline.datasets.formats.foreign import (
     UNUSED_IMAGES,
     ForeignDataError,
@@ -260,7 +267,7 @@ class ActHdf5Reader:
 
     @staticmethod
     def _series(file: Any, key: str) -> Array:
-        return numbers(key, hdf5.rows(hdf5.dataset(file, key), key))
+        return numbers(key, vectors(hdf5.rows(hdf5.dataset(file, key), key)))
 
 
 def _instruction(file: Any, skipped_fields: dict[str, str]) -> str:

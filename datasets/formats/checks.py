@@ -32,21 +32,24 @@ def numbered(key: str, width: int) -> list[str]:
 
 
 def numbers(key: str, array: Any, width: int | None = None, names: Sequence[str] = ()) -> Array:
-    """Returns a series (T, D) of finite numbers as float64; one (T,) of single numbers as (T, 1).
+    """Returns a series (T, D) of finite numbers as float64.
 
     Messages contain `key`, and the names of the D numbers, if given. `width` is D, if known.
     """
     found = np.asarray(array)
     if found.dtype.kind not in "fiu":
         raise ForeignDataError(f"{key} has type {found.dtype}; allowed: floats and integers.")
-    if found.ndim == 1 and width in (None, 1):
-        found = found[:, None]
     if found.ndim != 2 or (width is not None and found.shape[1] != width):
         raise ForeignDataError(
             f"{key} has shape {found.shape}; allowed: (T, {'D' if width is None else width})."
         )
     check_values(key, ~np.isfinite(found), found, names, "every value must be finite")
     return np.asarray(found, np.float64)
+
+
+def vectors(series: Array) -> Array:
+    """Returns a series of single numbers (T,) as (T, 1), and another one as it is."""
+    return series[:, None] if series.ndim == 1 else series
 
 
 def check_values(key: str, wrong: Array, values: Array, names: Sequence[str], allowed: str) -> None:

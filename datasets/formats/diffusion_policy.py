@@ -19,7 +19,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.formats import exporting
-from stringline.datasets.formats.checks import numbered, numbers
+from stringline.datasets.formats.checks import numbered, numbers, vectors
 from stringline.datasets.formats.conversions import (
     NumberVector,
     linear,
@@ -137,8 +137,12 @@ class DiffusionPolicyReader:
     ) -> ImportedEpisode:
         names = [_columns(buffer, key) if key else [] for key in (self._state, self._action)]
         meaning = self._layout.meaning(*names)
-        state = numbers(self._state, buffer.rows(self._state, *bounds)) if self._state else None
-        action = numbers(self._action, buffer.rows(self._action, *bounds))
+        state = (
+            numbers(self._state, vectors(buffer.rows(self._state, *bounds)))
+            if self._state
+            else None
+        )
+        action = numbers(self._action, vectors(buffer.rows(self._action, *bounds)))
         time = np.arange(len(action)) / self._hz
         contract = meaning.contract([entry.camera for entry in cameras], self._hz)
         arrays = {

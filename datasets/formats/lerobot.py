@@ -100,7 +100,15 @@ class LeRobotReader:
             depth_unit_m: Metres per number of depth that the camera gave to LeRobot; None reads it
                 from the feature, and takes integers of videos for millimetres, as LeRobot does.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
+
+        Raises:
+            ValueError: An option is invalid.
         """
+        if not action:
+            raise ValueError(
+                f"format.action is {action!r}; allowed: a feature, or [FEATURE, ...], one behind "
+                "the other."
+            )
         if control_hz is not None:
             POSITIVE.check(**{"format.control_hz": control_hz})
         self._layout = layout

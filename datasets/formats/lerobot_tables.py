@@ -118,8 +118,8 @@ class Clip(NamedTuple):
         """
         if not 0 <= self.start < self.end:
             raise ForeignDataError(
-                f"{key} is the part from {self.start:g} to {self.end:g} s of its video; allowed: a "
-                "start of at least 0, and an end after it."
+                f"{key} begins at {self.start:g} s of its video and ends at {self.end:g} s; "
+                "allowed: a begin of at least 0, and an end behind it."
             )
         outside = (time < -SAME_TIME_S) | (self.start + time > self.end - SAME_TIME_S)
         if outside.any():

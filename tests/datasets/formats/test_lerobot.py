@@ -174,8 +174,6 @@ def test_missing_options_are_reported(dataset: Recorded, layout: NamedLayout, me
 
 def test_unknown_features_are_answered_with_the_nearest_names(dataset: Recorded) -> None:
     dataset.write()
-    with pytest.raises(ValueError, match="There is no source of depth 'guessed'"):
-        LeRobotReader(OPENINGS, depth_source="guessed")
     (message, *_) = dataset.imported(state="observation.stat")[1].refused.values()
     assert "There is no feature 'observation.stat'. Did you mean 'observation.state'" in message
 
@@ -276,8 +274,19 @@ def test_state_and_action_may_be_in_several_features(dataset: Recorded, samples:
     both = ["observation.state", "observation.states.effector.position"]
     with pytest.raises(ValueError, match="The state has: left/waist, .*, position, speed. The act"):
         dataset.imported(NamedLayout({}), state=both, action=both)
-    with pytest.raises(ValueError, match="control_hz must be a number above 0"):
-        LeRobotReader(OPENINGS, control_hz=-1)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"depth_source": "guessed"}, "There is no source of depth 'guessed'"),
+        ({"control_hz": -1}, "control_hz must be a number above 0"),
+        ({"action": []}, r"format.action is \[\]; allowed: a feature, or"),
+    ],
+)
+def test_invalid_options_are_named(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LeRobotReader(OPENINGS, **option)
 
 
 def test_names_that_two_features_have_name_the_feature() -> None:
