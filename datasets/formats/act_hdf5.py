@@ -189,7 +189,7 @@ class ActHdf5Reader:
             control_hz: Steps per second, which the files do not contain, except our exports.
             state: The data sets of joint positions, one behind the other; None without a state.
             action: Those of the actions.
-            cameras: New name of the camera by name in the file; None takes all cameras.
+            cameras: New name of the camera by name in the file; None takes all cameras, {} none.
             swap_colours: Whether red and blue are swapped, as in RGB images encoded by OpenCV.
             depth: Name in `images_depth` by the name in `images`; None takes equal names, {} leaves
                 depth out.

@@ -20,6 +20,8 @@ from stringline.datasets.formats.foreign import ForeignDataError
 
 LARGEST_POSITION_M = 10.0
 LARGEST_ANGLE = 2.05 * np.pi
+SAME_TIME_S = 1e-4
+"""Times that differ by less are equal: videos count in ticks of up to 0.1 ms."""
 
 
 def numbered(key: str, width: int) -> list[str]:
@@ -55,21 +57,24 @@ def check_values(key: str, wrong: Array, values: Array, names: Sequence[str], al
         )
 
 
-def joined(series: Mapping[str, Array]) -> tuple[list[str], Array]:
+def joined(series: Mapping[str, Array], *, flat: bool = False) -> tuple[list[str], Array]:
     """Returns the names of the numbers of several series by key, and the numbers (T, D).
 
-    A series (T,) is one number with its name; one (T, ...) has its numbers in the order of memory.
+    A series (T,) is one number with its name. Only with `flat` may series have further axes, whose
+    numbers are in the order of memory.
     """
     names: list[str] = []
     parts: list[Array] = []
     for key, found in series.items():
         if not found.ndim:
             raise ForeignDataError(f"{key} is a single value; allowed: one row per step.")
-        flat = found.reshape(len(found), int(np.prod(found.shape[1:], dtype=np.int64)))
-        flat = flat.astype(np.float64) if flat.dtype.kind == "b" else flat
-        own = [key] if found.ndim == 1 else numbered(key, flat.shape[1])
+        if found.ndim > 2 and not flat:
+            raise ForeignDataError(f"{key} has shape {found.shape}; allowed: (T,) or (T, D).")
+        rows = found.reshape(len(found), int(np.prod(found.shape[1:], dtype=np.int64)))
+        rows = rows.astype(np.float64) if rows.dtype.kind == "b" else rows
+        own = [key] if found.ndim == 1 else numbered(key, rows.shape[1])
         names += own
-        parts.append(numbers(key, flat, len(own)))
+        parts.append(numbers(key, rows, len(own)))
     if not parts:
         return [], np.empty((0, 0))
     if len(parts) > 1:
@@ -131,6 +136,29 @@ def increasing(key: str, time: Array) -> Array:
         frame = int(np.argmax(wrong)) + 1 if wrong.any() else 0
         raise ForeignDataError(f"{key} does not increase at frame {frame}.")
     return time
+
+
+MOST_OFF_RATE = 0.05
+
+
+def check_times(time: Array, hz: float, stated: str) -> None:
+    """Checks that steps at the times (T,) in s are `hz` per second; `stated` names that number.
+
+    Jitter moves the median of the differences, lost steps their mean; another rate moves both.
+
+    Raises:
+        ForeignDataError: Both differ from 1 / `hz` by more than a share of `MOST_OFF_RATE`.
+    """
+    if len(time) < 2:
+        return
+    differences = np.diff(time)
+    found = np.array([np.median(differences), differences.mean()])
+    if (np.abs(found * hz - 1) > MOST_OFF_RATE).all():
+        raise ForeignDataError(
+            f"{stated} is {hz:g}, but the time stamps are {found[0]:.4g} s apart, which is "
+            f"{1 / found[0]:.4g} Hz; allowed: a difference of {MOST_OFF_RATE:.0%}. Set the rate of "
+            f"the time stamps, format.control_hz={1 / found[0]:.4g}."
+        )
 
 
 def positions(key: str, values: Array) -> Array:

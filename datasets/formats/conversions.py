@@ -123,10 +123,13 @@ GRIPPER_CONVENTIONS: dict[str, GripperConvention] = {
 }
 
 
-def gripper_convention(chosen: str | Mapping[str, float] | None, option: str) -> GripperConvention:
+def gripper_convention(
+    chosen: str | Mapping[str, float] | None, option: str, advice: str = ""
+) -> GripperConvention:
     """Returns the convention that a user chose: one of `GRIPPER_CONVENTIONS`, or a linear one.
 
-    A linear one is given by its foreign values `closed` and `opened`. Messages contain `option`.
+    A linear one is given by its foreign values `closed` and `opened`. Messages contain `option`,
+    and that of a missing one the sentence `advice`.
     """
     if isinstance(chosen, Mapping):
         if set(chosen) != {"closed", "opened"}:
@@ -145,7 +148,8 @@ def gripper_convention(chosen: str | Mapping[str, float] | None, option: str) ->
         f"Allowed: {meanings}; or the ends of a linear one, {{closed: NUMBER, opened: NUMBER}}."
     )
     if not chosen:
-        raise ValueError(f"{option} is missing, and the data does not contain it. {allowed}")
+        missing = f"{option} is missing, and the data does not contain it."
+        raise ValueError(" ".join(filter(None, (missing, advice, allowed))))
     raise ValueError(f"There is no {option} {chosen!r}. {allowed}")
 
 

@@ -77,8 +77,8 @@ class DiffusionPolicyReader:
             control_hz: Steps per second, which the files do not contain.
             state: The series of joint positions, one behind the other; None without a state.
             action: The series of actions.
-            cameras: Name of the camera by series; None takes all series with images. Of a raw
-                recording, name of the camera by video.
+            cameras: Name of the camera by series; None takes all series with images, {} none.
+                Of a raw recording, name of the camera by video.
             depth: Series of depth by series of colours; None pairs `img` with `img_depth` and
                 `camera_0` with `depth_0`, {} leaves depth out.
             depth_unit_m: Metres per stored number of depth; None reads it from the attribute of
@@ -329,7 +329,7 @@ class UmiReader:
             gripper_open_m: Width at opening 1.
             gripper_closed_m: Width at opening 0.
             control_hz: Steps per second; 60 or 59.94, the rate of the camera.
-            cameras: Name of the camera by series; None takes all series with images.
+            cameras: Name of the camera by series; None takes all series with images, {} none.
             depth: Series of depth by series of colours; None pairs `camera0_rgb` with
                 `camera0_depth`, {} leaves depth out.
             depth_unit_m: Metres per stored number of depth.

@@ -12,12 +12,12 @@ from tqdm import tqdm
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.files.atomic import check_space, explained_full_disk, sync, sync_tree
+from stringline.datasets.formats.checks import SAME_TIME_S
 from stringline.datasets.formats.foreign import SkippedFields
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
 OF_CAMERAS = ("rgb", "depth", "intrinsics", "T_base_camera")
-SAME_TIME_S = 1e-4
 
 
 @contextmanager

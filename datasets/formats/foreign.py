@@ -90,11 +90,14 @@ class Writer(Protocol):
 def chosen_cameras(
     cameras: Mapping[str, str] | None, offered: Sequence[str], noun: str = "camera"
 ) -> Mapping[str, str]:
-    """Returns the new name of each chosen camera by its name in the data; by default all."""
+    """Returns the new name of each chosen camera by its name in the data.
+
+    `cameras` is the option of a reader: None stands for all, {} for none.
+    """
     for name in cameras or ():
         if name not in offered:
             raise ForeignDataError(str(unknown_name(noun, name, offered)))
-    return cameras or {name: name for name in offered}
+    return {name: name for name in offered} if cameras is None else cameras
 
 
 def keys_of(option: str, given: object, *, needed: bool = False) -> tuple[str, ...]:
@@ -161,6 +164,7 @@ LEAST_SIDE = 16
 UNUSED_IMAGES = "images that no camera uses"
 NOT_CHOSEN = "no option chooses it"
 CLOUDS = "point clouds; trainings make theirs of calibrated cameras with depth"
+NO_NUMBERS = "no numbers"
 
 
 class Described(NamedTuple):
@@ -210,7 +214,7 @@ def _unfit(key: str, described: Any) -> str:
         return "its name cannot be that of an array"
     shape = described.shape
     if described.dtype.kind not in "fiub":
-        return "no numbers"
+        return NO_NUMBERS
     if not shape:
         return "not a series"
     if len(shape) > 2 and min(shape[1:3]) >= LEAST_SIDE:
@@ -228,6 +232,8 @@ def is_cloud(name: str, shape: Sequence[int]) -> bool:
 
 def _floats(values: Array) -> Array:
     """Returns numbers as float32, or float64 where float32 would round them."""
+    if values.dtype.kind not in "fiub":
+        raise ForeignDataError(NO_NUMBERS)
     small = values.dtype.itemsize <= (4 if values.dtype.kind == "f" else 2)
     found = values.astype(np.float32 if small else np.float64)
     if not np.isfinite(found).all():

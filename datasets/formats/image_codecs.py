@@ -24,8 +24,8 @@ from stringline.datasets.files.limits import MOST_PIXELS
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
 
-_log = logging.getLogger(__name__)
 FORMATS = ("JPEG", "PNG", "TIFF")
+_log = logging.getLogger(__name__)
 
 
 class _BombError(Exception):
@@ -245,7 +245,8 @@ class DepthOptions:
 
         Args:
             key: Name of the series in messages.
-            stated_m: The unit in the data, if they contain it. The option has priority over it.
+            stated_m: The unit in the data, if they contain it. The option has priority over it,
+                with a message if they differ.
 
         Raises:
             ValueError: Neither the data nor the options contain it.

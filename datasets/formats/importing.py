@@ -7,6 +7,8 @@ cameras add a calibration and give the images another size.
 
 import hashlib
 import logging
+import math
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -156,12 +158,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Readable:
-    """An episode that can be read, at least without its images."""
+    """An episode that can be read, at least without its images, and takes `size` bytes."""
 
     reference: Reference
     contract: Contract
     origin: Origin
     distances_mm: Mapping[str, float]
+    size: int
 
 
 def import_data(
@@ -171,6 +174,7 @@ def import_data(
     *,
     task: str = "",
     cameras: ImportedCameras | None = None,
+    disk_gib: float = math.inf,
 ) -> Outcome:
     """Imports every episode that the store does not have yet, under the lock of the store.
 
@@ -178,18 +182,25 @@ def import_data(
     another name, or after a deletion that renumbers it, adds nothing. Episodes of equal content are
     as many in the store as in the data set. The episodes have the contract of an earlier import of
     the data set, or else that of the majority. Unreadable episodes and those with another contract
-    are left out and reported. The task is by default the name of the data set.
+    are left out and reported. The task is by default the name of the data set. The new episodes may
+    take `disk_gib` GiB.
 
     Raises:
-        ValueError: The path is not such a data set, or an option does not fit it.
+        ValueError: The path is not such a data set, an option does not fit it, or the new episodes
+            would take more of the disk; none is stored then.
         NoSpaceError: The disk is full; complete episodes stay.
     """
     with exclusive(store.path):
-        return import_locked(reader, path, store, task=task, cameras=cameras)
+        return import_locked(reader, path, store, task, cameras, disk_gib)
 
 
 def import_locked(
-    reader: Reader, path: Path, store: EpisodeStore, *, task: str, cameras: ImportedCameras | None
+    reader: Reader,
+    path: Path,
+    store: EpisodeStore,
+    task: str,
+    cameras: ImportedCameras | None,
+    disk_gib: float,
 ) -> Outcome:
     """Imports as `import_data` does; the caller holds the lock of the store."""
     source = path.resolve().name
@@ -201,6 +212,8 @@ def import_locked(
     known = Counter(origin.content for each in before if (origin := origin_of(each)))
     _report_equal(readable)
     _report_distances(readable)
+    sizes = [each.size for each in _new(readable, known) if each.contract == contract]
+    _check_size(sizes, store, disk_gib)
     imported = []
     parts: SkippedFields = Counter()
     present = 0
@@ -250,7 +263,8 @@ def _survey(
             content = content_of(episode.arrays)
             origin = Origin(source, reference.file, reference.number, content)
             apart = distances_mm(episode)
-            found.append(_Readable(reference, episode.contract, origin, apart))
+            size = _size(episode)
+            found.append(_Readable(reference, episode.contract, origin, apart, size))
     if wrong_option is not None and not found:
         raise ValueError(str(wrong_option)) from wrong_option
     return found
@@ -404,9 +418,39 @@ def _described_depth(key: str, counts: Array, contract: Contract) -> str:
 
 def _size(episode: ImportedEpisode) -> int:
     """Returns the size of an episode in the store in bytes."""
-    steps = len(episode.arrays["time"])
-    per_step = sum(
-        camera.height * camera.width * (3 + 2 * (camera.depth is not None))
+    images = sum(
+        len(episode.arrays[f"time/{camera.name}"])
+        * (camera.height * camera.width * (3 + 2 * (camera.depth is not None)))
         for camera in episode.contract.cameras
     )
-    return steps * per_step + sum(array.nbytes for array in episode.arrays.values())
+    return images + sum(array.nbytes for array in episode.arrays.values())
+
+
+def _new(readable: Sequence[_Readable], known: Mapping[str, int]) -> Iterator[_Readable]:
+    """Yields the episodes whose content the store does not have as often."""
+    left = Counter(known)
+    for entry in readable:
+        if left[entry.origin.content]:
+            left[entry.origin.content] -= 1
+        else:
+            yield entry
+
+
+def _check_size(sizes: Sequence[int], store: EpisodeStore, disk_gib: float) -> None:
+    """Tells how much of the disk new episodes of the sizes in bytes take, and checks it.
+
+    Raises:
+        ValueError: It is more than `disk_gib`.
+    """
+    needed = sum(sizes) / 2**30
+    free = shutil.disk_usage(store.path).free / 2**30
+    text = f"{len(sizes)} new episodes take {needed:.3g} GiB"
+    if needed > disk_gib:
+        raise ValueError(
+            f"{text} in {store.path}, which keeps decoded images; {free:.3g} GiB are free. "
+            f"Allowed: disk_gib={disk_gib:g}. Store smaller images, image_size=[ROWS,COLUMNS] "
+            "image_fit=resize, or fewer cameras, format.cameras={NAME: NEW_NAME}, or allow more, "
+            f"disk_gib={math.ceil(needed)}."
+        )
+    if sizes:
+        _log.info("%s with decoded images; %.3g GiB are free.", text, free)

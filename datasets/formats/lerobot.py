@@ -4,29 +4,22 @@ The instruction of an episode is the task of most of its frames, and a series ke
 split of validation episodes holds them out.
 """
 
-import json
-import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
-from stringline.datasets.files.limits import MOST_LINES_BYTES, MOST_SERIES
+from stringline.datasets.files.limits import MOST_SERIES
 from stringline.datasets.formats import parquet
-from stringline.datasets.formats.checks import (
-    image,
-    in_brief,
-    increasing,
-    inside,
-    numbers,
-    read_inside,
-)
+from stringline.datasets.formats.checks import check_times, image, increasing, numbers
 from stringline.datasets.formats.droid import lerobot_poses
 from stringline.datasets.formats.foreign import (
+    NO_NUMBERS,
     UNUSED_IMAGES,
     Described,
     ForeignDataError,
@@ -43,6 +36,13 @@ from stringline.datasets.formats.image_codecs import (
     depth_counts,
     metres_of_codes,
 )
+from stringline.datasets.formats.lerobot_instructions import (
+    TASK_INDEX,
+    Instructions,
+    instructions_of,
+    split_of,
+    task_table,
+)
 from stringline.datasets.formats.lerobot_tables import (
     FeatureCamera,
     ImageFeature,
@@ -51,83 +51,10 @@ from stringline.datasets.formats.lerobot_tables import (
     locations,
     names_of,
     read_info,
+    width_of,
 )
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 from stringline.datasets.formats.video import frames_at
-from stringline.datasets.loading.sampler import SPLIT, TRAINING, VALIDATION
-
-TASK_INDEX = "task_index"
-
-
-class Instructions(NamedTuple):
-    """The instruction of an episode, and what keeps further ones.
-
-    Attributes:
-        text: The instruction of most steps.
-        arrays: `PER_STEP` if the instruction changes.
-        extra: The instructions by their place, if they change.
-        skipped_fields: What the episode does not keep.
-    """
-
-    text: str
-    arrays: Mapping[str, Array]
-    extra: Mapping[str, Any]
-    skipped_fields: Mapping[str, str]
-
-
-def instructions_of(root: Path, tasks: Sequence[str], numbers: Array | None) -> Instructions:
-    """Returns the instructions of an episode with the given tasks.
-
-    `numbers` (T,) are the tasks of the steps by their places in the table of tasks, if recorded.
-    """
-    if len(tasks) < 2:
-        return Instructions("".join(tasks), {}, {}, {})
-    if numbers is None:
-        lost = {"tasks": "tasks after the first one; the frames do not name theirs"}
-        return Instructions(tasks[0], {}, {}, lost)
-    found, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    known = _task_table(root)
-    try:
-        texts = [known[int(number)] for number in found]
-    except KeyError as error:
-        raise ForeignDataError(f"There is no task {error} in the table of tasks.") from error
-    text = texts[int(np.argmax(counts))]
-    if len(texts) == 1:
-        return Instructions(text, {}, {}, {})
-    kept = {PER_STEP: np.asarray(places, np.float32).reshape(-1)}
-    why = {"changes of the task": f"training uses the longest one; {PER_STEP} keeps all"}
-    return Instructions(text, kept, {INSTRUCTIONS: texts}, why)
-
-
-def _task_table(root: Path) -> dict[int, str]:
-    lines = root / "meta" / "tasks.jsonl"
-    try:
-        if lines.is_file():
-            text = read_inside(root, lines, MOST_LINES_BYTES)
-            entries = [json.loads(line) for line in text.splitlines() if line.strip()]
-            return {int(entry[TASK_INDEX]): str(entry["task"]) for entry in entries}
-        path = inside(root, root / "meta" / "tasks.parquet")
-        # pandas writes the tasks as an index, which may have no name.
-        column = next(name for name in parquet.columns(path) if name != TASK_INDEX)
-        plain = parquet.table(path, [TASK_INDEX, column]).to_pydict()
-        return dict(zip(plain[TASK_INDEX], map(str, plain[column]), strict=True))
-    except ForeignDataError:
-        raise
-    except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
-        raise ForeignDataError(
-            f"The table of tasks in {root / 'meta'} is damaged: {in_brief(error)}."
-        ) from error
-
-
-def split_of(info: Mapping[str, Any], number: int) -> dict[str, str]:
-    """Returns the attribute `extra` that says whether an episode is for training or validation."""
-    splits = info.get("splits")
-    for name, interval in splits.items() if isinstance(splits, Mapping) else ():
-        start, _, stop = str(interval).partition(":")
-        if start.isdecimal() and stop.isdecimal() and int(start) <= number < int(stop):
-            return {SPLIT: TRAINING if name == "train" else VALIDATION}
-    return {}
-
 
 REWARD = "next.reward"
 SUCCESS = "next.success"
@@ -136,7 +63,7 @@ BOOKKEEPING = (
     "frame_index",
     "episode_index",
     "index",
-    "task_index",
+    TASK_INDEX,
     "next.done",
     REWARD,
     SUCCESS,
@@ -151,8 +78,9 @@ class LeRobotReader:
         self,
         layout: VectorLayout,
         *,
-        state: str | None = "observation.state",
-        action: str = "action",
+        control_hz: float | None = None,
+        state: str | Sequence[str] | None = "observation.state",
+        action: str | Sequence[str] = "action",
         cameras: Mapping[str, str] | None = None,
         depth: Mapping[str, str] | None = None,
         depth_unit_m: float | None = None,
@@ -162,21 +90,36 @@ class LeRobotReader:
 
         Args:
             layout: Meaning of the numbers of state and action.
-            state: The feature with joint positions, or None.
-            action: The feature with absolute joint targets.
-            cameras: Name of the camera by feature; None takes all features with their own names.
+            control_hz: Steps per second; None takes `fps` of the data set. The time stamps must
+                agree with it.
+            state: The feature with joint positions, several one behind the other, or None.
+            action: The feature with absolute joint targets, or several.
+            cameras: Name of the camera by feature; None takes all features with their own names,
+                and {} none.
             depth: Feature of the depth by feature of the colours; None pairs `<name>_depth` with
                 `<name>`, {} leaves depth out.
-            depth_unit_m: Metres per number of depth in single images; None reads it from the
-                feature. Videos of depth always contain it.
+            depth_unit_m: Metres per number of depth that the camera gave to LeRobot; None reads it
+                from the feature, and takes integers of videos for millimetres, as LeRobot does.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
+
+        Raises:
+            ValueError: An option is invalid.
         """
+        if not action:
+            raise ValueError(
+                f"format.action is {action!r}; allowed: a feature, or [FEATURE, ...], one behind "
+                "the other."
+            )
+        if control_hz is not None:
+            POSITIVE.check(**{"format.control_hz": control_hz})
         self._layout = layout
-        self._state = state
-        self._action = action
+        self._hz = control_hz
+        self._state = (state,) if isinstance(state, str) else tuple(state or ())
+        self._action = (action,) if isinstance(action, str) else tuple(action)
         self._cameras = cameras
         self._depth = DepthOptions(depth, depth_unit_m, depth_source)
         self._table: tuple[Path, Any] | None = None
+        self._tasks: tuple[Path, Mapping[int, str] | None] | None = None
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists a data set."""
@@ -201,35 +144,35 @@ class LeRobotReader:
         self, root: Path, info: Mapping[str, Any], cameras: list[FeatureCamera], location: Location
     ) -> ImportedEpisode:
         features = info["features"]
-        names = [names_of(features, key) if key else [] for key in (self._state, self._action)]
-        meaning = self._layout.meaning(*names)
-        named = (self._state, self._action, "timestamp", REWARD, SUCCESS)
-        wanted = [key for key in named if key and key in features]
+        state_names, action_names = (names_of(features, *k) for k in (self._state, self._action))
+        meaning = self._layout.meaning(state_names, action_names)
+        named = (*self._state, *self._action, "timestamp", REWARD, SUCCESS)
+        wanted = [key for key in dict.fromkeys(named) if key in features]
         others = self._others(features, cameras)
-        start, part = self._rows(location, wanted, [TASK_INDEX, *others])
+        series = [key for key, feature in others.items() if _type_of_numbers(feature)]
+        start, part = self._rows(location, wanted, [TASK_INDEX, *series])
         columns = {key: parquet.numbers(key, part[key]) for key in wanted}
         time = increasing("timestamp", np.asarray(columns["timestamp"], np.float64).reshape(-1))
-        contract = meaning.contract([entry.camera for entry in cameras], float(info["fps"]))
-        state = (
-            None
-            if self._state is None
-            else numbers(self._state, columns[self._state], len(names[0]), names[0])
-        )
-        action = numbers(self._action, columns[self._action], len(names[1]), names[1])
+        hz = self._rate(time, float(info["fps"]))
+        contract = meaning.contract([entry.camera for entry in cameras], hz)
         arrays = {
             "time": time,
-            **joint_arrays(meaning, (self._state or "", state), (self._action, action)),
+            **joint_arrays(
+                meaning,
+                (" + ".join(self._state), _vector(features, self._state, columns)),
+                (" + ".join(self._action), _vector(features, self._action, columns)),
+            ),
         }
         arrays |= camera_times(contract, time)
         if REWARD in columns:
             arrays["reward"] = np.asarray(columns[REWARD], np.float32).reshape(-1)
-        instructions = _instructions(root, location, part)
+        instructions = self._instructions(root, location, part)
         further, skipped_fields = _further(part, others)
         poses, invalid_poses = _poses(part, others, cameras)
         return ImportedEpisode(
             contract,
             {**arrays, **instructions.arrays, **further},
-            self._camera_frames(cameras, location, start, time, float(info["fps"])),
+            self._camera_frames(cameras, location, start, time, hz),
             instruction=instructions.text,
             success=bool(columns[SUCCESS].any()) if SUCCESS in columns else None,
             extra={**instructions.extra, **split_of(info, location.number)},
@@ -242,6 +185,22 @@ class LeRobotReader:
             },
         )
 
+    def _rate(self, time: Array, fps: float) -> float:
+        """Returns the steps per second, which the times (T,) of the steps have, too."""
+        if self._hz is None:
+            check_times(time, fps, "fps of meta/info.json")
+            return fps
+        check_times(time, self._hz, "format.control_hz")
+        return self._hz
+
+    def _instructions(self, root: Path, location: Location, part: Any) -> Instructions:
+        if TASK_INDEX not in part.column_names:
+            return instructions_of(None, location.tasks, None)
+        if self._tasks is None or self._tasks[0] != root:
+            self._tasks = (root, task_table(root))
+        numbered = parquet.numbers(TASK_INDEX, part[TASK_INDEX])
+        return instructions_of(self._tasks[1], location.tasks, numbered)
+
     def _others(
         self, features: Mapping[str, Any], cameras: list[FeatureCamera]
     ) -> dict[str, Mapping[str, Any]]:
@@ -249,7 +208,7 @@ class LeRobotReader:
         used = {
             feature.key for entry in cameras for feature in (entry.colour, entry.depth) if feature
         }
-        left = sorted({*features} - used - {*BOOKKEEPING, self._state, self._action})
+        left = sorted({*features} - used - {*BOOKKEEPING, *self._state, *self._action})
         return {key: features[key] for key in left}
 
     def _rows(
@@ -275,19 +234,16 @@ class LeRobotReader:
         return int(mine[0]), table.slice(int(mine[0]), len(mine))
 
     def _camera_frames(
-        self, cameras: list[FeatureCamera], location: Location, start: int, time: Array, fps: float
+        self, cameras: list[FeatureCamera], location: Location, start: int, time: Array, hz: float
     ) -> dict[str, Frames]:
         found: dict[str, Frames] = {}
-        for key, (_, begin) in location.videos.items():
-            if not 0 <= begin < math.inf:
-                raise ForeignDataError(
-                    f"{key} begins at {begin:g} s of its video; allowed: 0 and above."
-                )
         for entry in cameras:
             for kind, feature in (("rgb", entry.colour), ("depth", entry.depth)):
                 if feature is not None:
+                    if feature.video:
+                        location.videos[feature.key].check(feature.key, time)
                     read = (
-                        partial(self._video, fps=fps, time=time)
+                        partial(self._video, hz=hz, time=time)
                         if feature.video
                         else partial(self._images, start=start)
                     )
@@ -296,10 +252,17 @@ class LeRobotReader:
 
     @staticmethod
     def _video(
-        feature: ImageFeature, location: Location, *, time: Array, fps: float
+        feature: ImageFeature, location: Location, *, time: Array, hz: float
     ) -> Iterator[Array]:
-        path, start = location.videos[feature.key]
-        frames = frames_at(path, feature.key, start + time, fps=fps, single_plane=feature.depth)
+        clip = location.videos[feature.key]
+        frames = frames_at(
+            clip.path,
+            feature.key,
+            clip.start + time,
+            fps=hz,
+            interval=(clip.start, clip.end),
+            single_plane=feature.depth,
+        )
         for frame, found in enumerate(frames):
             yield _shaped(
                 feature, frame, metres_of_codes(found, feature.info) if feature.depth else found
@@ -314,10 +277,25 @@ class LeRobotReader:
             )
 
 
-def _instructions(root: Path, location: Location, part: Any) -> Instructions:
-    known = TASK_INDEX in part.column_names
-    numbered = parquet.numbers(TASK_INDEX, part[TASK_INDEX]) if known else None
-    return instructions_of(root, location.tasks, numbered)
+def _vector(
+    features: Mapping[str, Any], keys: Sequence[str], columns: Mapping[str, Array]
+) -> Array | None:
+    """Returns the numbers (T, D) of features one behind the other; None without features."""
+    parts = []
+    for key in keys:
+        found = columns[key].reshape(len(columns[key]), -1)
+        found = found.astype(np.float64) if found.dtype.kind == "b" else found
+        parts.append(numbers(key, found, width_of(features, key), names_of(features, key)))
+    return np.concatenate(parts, axis=1) if parts else None
+
+
+_NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)")
+
+
+def _type_of_numbers(feature: Mapping[str, Any]) -> np.dtype[Any] | None:
+    """Returns the type of a feature with numbers; LeRobot has others, such as `language`."""
+    name = feature["dtype"]
+    return np.dtype(name) if _NUMBERS.fullmatch(name) else None
 
 
 def _further(
@@ -327,15 +305,16 @@ def _further(
     skipped_fields = {}
     offered = {}
     for key, feature in features.items():
+        kind = _type_of_numbers(feature)
         if feature["dtype"] in ("image", "video"):
             skipped_fields[key] = UNUSED_IMAGES
+        elif kind is None:
+            skipped_fields[key] = NO_NUMBERS
         elif key not in part.column_names:
             skipped_fields[key] = "no column of the data"
         elif len(feature["shape"]) > 1:
             skipped_fields[key] = "several axes per step"
         else:
-            numeric = feature["dtype"] != "string"
-            kind = np.dtype(feature["dtype"] if numeric else object)
             offered[key] = Described((len(part), *feature["shape"]), kind)
     found, without_numbers = extra_series(
         offered, lambda key: parquet.numbers(key, part[key]), len(part)

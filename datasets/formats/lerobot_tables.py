@@ -5,14 +5,15 @@ statistics of an export are computed here as well.
 """
 
 import json
+import math
 import re
 import reprlib
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -20,7 +21,14 @@ from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, unknow
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.files.limits import MOST_LINES_BYTES, MOST_METADATA_BYTES
 from stringline.datasets.formats import parquet
-from stringline.datasets.formats.checks import check_size, in_brief, inside, numbered, read_inside
+from stringline.datasets.formats.checks import (
+    SAME_TIME_S,
+    check_size,
+    in_brief,
+    inside,
+    numbered,
+    read_inside,
+)
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.image_codecs import DepthOptions, check_pixels
 from stringline.datasets.loading.statistics import KeyStatistics, statistics_of
@@ -94,6 +102,35 @@ def path_of(root: Path, info: Mapping[str, Any], name: str, **place: int | str) 
 DEPTH_UNITS: Mapping[str, float] = {"m": 1.0, "mm": 0.001}  # `depth_unit` of LeRobot 0.6.
 
 
+class Clip(NamedTuple):
+    """The part of a video file that belongs to an episode, from `start` to `end` in s."""
+
+    path: Path
+    start: float = 0.0
+    end: float = math.inf
+
+    def check(self, key: str, time: Array) -> None:
+        """Checks that the steps of an episode at the times (T,) in s lie in it.
+
+        Raises:
+            ForeignDataError: The interval is empty, or a step lies outside; it would show another
+                episode.
+        """
+        if not 0 <= self.start < self.end:
+            raise ForeignDataError(
+                f"{key} begins at {self.start:g} s of its video and ends at {self.end:g} s; "
+                "allowed: a begin of at least 0, and an end behind it."
+            )
+        outside = (time < -SAME_TIME_S) | (self.start + time > self.end - SAME_TIME_S)
+        if outside.any():
+            frame = int(np.argmax(outside))
+            raise ForeignDataError(
+                f"timestamp at frame {frame} is {time[frame]:.6g} s, outside of the episode in "
+                f"{key}, which is the part from {self.start:g} to {self.end:g} s of "
+                f"{self.path.name}. Time stamps of each episode must begin at 0."
+            )
+
+
 @dataclass(frozen=True)
 class Location:
     """The location of an episode, with the number `episode_index`, and its instructions `tasks`.
@@ -101,14 +138,14 @@ class Location:
     Attributes:
         length: Number of rows.
         data: Parquet file.
-        videos: For each video feature the file, and the start of the episode in it, in s.
+        videos: The part of a video by video feature.
     """
 
     number: int
     length: int
     tasks: tuple[str, ...]
     data: Path
-    videos: Mapping[str, tuple[Path, float]]
+    videos: Mapping[str, Clip]
 
 
 def locations(root: Path, info: Mapping[str, Any]) -> Iterator[Location]:
@@ -133,7 +170,7 @@ def _v2(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
             "episode_chunk": number // int(info.get("chunks_size", 1000)),
         }
         files = {
-            key: (path_of(root, info, "video_path", video_key=key, **place), 0.0) for key in videos
+            key: Clip(path_of(root, info, "video_path", video_key=key, **place)) for key in videos
         }
         yield Location(number, length, tasks, path_of(root, info, "data_path", **place), files)
 
@@ -158,8 +195,11 @@ def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
         for key in videos
         for field in ("chunk_index", "file_index", "from_timestamp")
     ]
+    ends = [f"videos/{key}/to_timestamp" for key in videos]
     for file in files:
-        for row in parquet.dictionaries(inside(root, file), columns):
+        offered = parquet.columns(inside(root, file))
+        known = [*columns, *(column for column in ends if column in offered)]
+        for row in parquet.dictionaries(file, known):
             _check_entry(file.relative_to(root), row)
             place = {
                 "chunk_index": row["data/chunk_index"],
@@ -177,7 +217,7 @@ def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Loca
 def _check_entry(file: Path, row: Mapping[str, Any]) -> None:
     """Checks the types in an entry of the list of episodes: it is not empty in any column."""
     for key, value in row.items():
-        times = key.endswith("/from_timestamp")
+        times = key.endswith("_timestamp")
         if key != "tasks" and not isinstance(value, int | float if times else int):
             kind = "a number" if times else "a whole number"
             raise ForeignDataError(
@@ -185,14 +225,14 @@ def _check_entry(file: Path, row: Mapping[str, Any]) -> None:
             )
 
 
-def _video(
-    root: Path, info: Mapping[str, Any], key: str, row: Mapping[str, Any]
-) -> tuple[Path, float]:
+def _video(root: Path, info: Mapping[str, Any], key: str, row: Mapping[str, Any]) -> Clip:
     chunk, file, start = (
         row[f"videos/{key}/{field}"] for field in ("chunk_index", "file_index", "from_timestamp")
     )
     place = {"video_key": key, "chunk_index": chunk, "file_index": file}
-    return path_of(root, info, "video_path", **place), float(start)
+    # Without the column, the episode lasts as long as its frames.
+    end = row.get(f"videos/{key}/to_timestamp", start + row["length"] / info["fps"])
+    return Clip(path_of(root, info, "video_path", **place), float(start), float(end))
 
 
 Features = Mapping[str, Mapping[str, Any]]
@@ -206,8 +246,8 @@ class ImageFeature:
         video: Whether the images are frames of a video, or single images in the parquet file.
         depth: Whether the images are depth.
         info: Description of the video in `info.json`.
-        unit_m: Metres per number of depth; None stands for LeRobot's rule before it wrote the unit:
-            floats are metres, integers millimetres.
+        unit_m: Metres per number of depth, for videos after decoding; None stands for LeRobot's
+            rule before it wrote the unit: floats are metres, integers millimetres.
     """
 
     key: str
@@ -219,7 +259,10 @@ class ImageFeature:
     unit_m: float | None = None
 
     def with_unit(self, options: DepthOptions) -> Self:
-        """Returns the feature with the unit of its depth, from its description or the options.
+        """Returns the feature with the unit of its depth, from the options or its description.
+
+        The decoded numbers of videos are metres if the camera's were in the unit that LeRobot took
+        them for: millimetres, or that of the description.
 
         Raises:
             ValueError: The unit is unknown, or in neither of them.
@@ -227,11 +270,13 @@ class ImageFeature:
         stated = self.info.get("depth_unit")
         if stated is not None and str(stated) not in DEPTH_UNITS:
             raise unknown_name(f"unit of {self.key}", str(stated), DEPTH_UNITS)
-        by_type = stated is None and options.unit_m is None and self.info.get("is_depth_map")
-        if self.video or by_type:
+        by_type = stated is None and self.info.get("is_depth_map")
+        if options.unit_m is None and (self.video or by_type):
             return self
-        unit = None if stated is None else DEPTH_UNITS[stated]
-        return replace(self, unit_m=options.unit_of(self.key, unit))
+        taken = DEPTH_UNITS["mm" if stated is None else str(stated)]
+        if self.video:
+            return replace(self, unit_m=options.unit_of(self.key, taken) / taken)
+        return replace(self, unit_m=options.unit_of(self.key, None if stated is None else taken))
 
     @property
     def short(self) -> str:
@@ -276,7 +321,7 @@ def cameras_of(
 ) -> list[FeatureCamera]:
     """Returns the cameras of a data set.
 
-    `chosen` is that of `LeRobotReader`; names of features may omit `observation.images.`.
+    `chosen` is `cameras` of `LeRobotReader`; names of features may omit `observation.images.`.
     """
     depth = options.series
     images = list(image_features(features))
@@ -284,7 +329,8 @@ def cameras_of(
     for name in (*(chosen or ()), *(depth or ()), *(depth or {}).values()):
         if name not in by_name:
             raise unknown_name("feature with images", name, [feature.key for feature in images])
-    wanted = chosen or {feature.short: feature.short for feature in images if not feature.depth}
+    colours = {feature.short: feature.short for feature in images if not feature.depth}
+    wanted = colours if chosen is None else chosen
     named = {by_name[name].key: behind for name, behind in (depth or {}).items()}
     found = []
     for name, new in wanted.items():
@@ -306,17 +352,48 @@ def cameras_of(
     return found
 
 
-def names_of(features: Features, key: str) -> list[str]:
-    """Returns the names of the numbers of a vector; by default `<key>_<index>`."""
+def names_of(features: Features, *keys: str) -> list[str]:
+    """Returns the names of the numbers of one or several vectors.
+
+    A name that several vectors have, or several groups of one, gets the name of the vector or group
+    and a slash in front. Numbers without names are `<key>_<index>`.
+
+    Raises:
+        ForeignDataError: A feature does not exist.
+    """
+    return _unambiguous([(key, _own_names(features, key)) for key in keys])
+
+
+def width_of(features: Features, key: str) -> int:
+    """Returns the number of numbers of a vector per step; LeRobot stores a single one as such."""
     if key not in features:
         raise ForeignDataError(str(unknown_name("feature", key, features)))
-    width = int(features[key]["shape"][0])
-    names = features[key].get("names")
-    while isinstance(names, Mapping):  # As in {"motors": [...]}.
-        names = next(iter(names.values()), None)
-    if not isinstance(names, list) or len(names) != width:
-        return numbered(key, width)
-    return [str(name) for name in names]
+    return math.prod(features[key]["shape"])
+
+
+def _own_names(features: Features, key: str) -> list[str]:
+    width = width_of(features, key)
+    names = _listed(features[key].get("names"))
+    # Other lists name the axes.
+    return names if len(names) == width else numbered(key, width)
+
+
+def _listed(names: Any) -> list[str]:
+    """Returns the names of a description: a list, {NAME: PLACE} or {GROUP: names, ...}."""
+    if isinstance(names, Mapping):
+        places = list(names.values())
+        if all(type(place) is int for place in places):
+            right = sorted(places) == list(range(len(places)))
+            return sorted(names, key=names.__getitem__) if right else []
+        return _unambiguous([(str(group), _listed(inner)) for group, inner in names.items()])
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _unambiguous(groups: Sequence[tuple[str, list[str]]]) -> list[str]:
+    plain = [name for _, names in groups for name in names]
+    if len({*plain}) == len(plain):
+        return plain
+    return [f"{group}/{name}" for group, names in groups for name in names]
 
 
 LARGEST_SAMPLE = 100  # Images per episode in the statistics.

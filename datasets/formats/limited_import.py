@@ -8,6 +8,7 @@ of the store is held throughout; each process inherits it and keeps it until it 
 
 import ctypes
 import logging
+import math
 import multiprocessing
 import os
 import re
@@ -79,6 +80,7 @@ class _Work:
     task: str
     cameras: ImportedCameras | None
     gib: float
+    disk_gib: float
     log_level: int
     fatal: Mapping[str, str]
     lock: _Inherited
@@ -92,23 +94,23 @@ def import_limited(
     task: str = "",
     cameras: ImportedCameras | None = None,
     memory_gib: float,
+    disk_gib: float = math.inf,
 ) -> Outcome:
     """Imports as `import_data` does, in a process with at most `memory_gib` beyond its libraries.
 
     `reader` is picklable and returns the reader; `cameras` is picklable, too.
 
     Raises:
-        ValueError: The path is not such a data set, an option does not fit it, or listing the
-            episodes needs more memory.
+        ValueError: The path is not such a data set, an option does not fit it, listing the
+            episodes needs more memory, or storing them more of the disk.
         NoSpaceError: The disk is full; complete episodes stay.
     """
     POSITIVE.check(memory_gib=memory_gib)
     level = logging.getLogger("stringline").level
+    most = (memory_gib, disk_gib)
     with exclusive(store.path) as lock:
         before = set(store.names())
-        work = _Work(
-            reader, path, store.path, task, cameras, memory_gib, level, {}, _Inherited(lock)
-        )
+        work = _Work(reader, path, store.path, task, cameras, *most, level, {}, _Inherited(lock))
         outcome = _in_processes(work)
         # Processes that ended did not send what they imported. Recordings take no lock.
         names = [name for name in store.names() if name not in before]
@@ -209,7 +211,7 @@ def _run(work: _Work, current: Any, channel: Connection) -> None:
     try:
         reader = _Announced(work.reader(), current, work.fatal)
         store = EpisodeStore.open(work.store)
-        outcome = import_locked(reader, work.path, store, task=work.task, cameras=work.cameras)
+        outcome = import_locked(reader, work.path, store, work.task, work.cameras, work.disk_gib)
         channel.send((outcome, None, ""))
     except KeyboardInterrupt:
         return

@@ -193,7 +193,7 @@ class McapReader:
                 all. Numbers of `JointState` have the names of the joints, others those of their
                 fields, such as `data.0`. If None, without a state.
             action: The same for the action.
-            cameras: Name of the camera by topic of its images.
+            cameras: Name of the camera by topic of its images; {} for none.
             depth: Topic of the aligned depth by topic of the images.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
             calibration: Topic of the calibration by topic of the images; None takes `camera_info`

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.files.limits import MOST_CHUNK_BYTES, MOST_STEPS, zstd_size
+from stringline.datasets.formats.checks import SAME_TIME_S
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
 
@@ -377,9 +378,11 @@ class Resampling:
 def latest(topic: str, times: Times, steps: Times, largest_gap_ns: int | None) -> NDArray[np.intp]:
     """Returns for each step (T,) the index of the last message that is not later.
 
+    Less than `SAME_TIME_S` is not later: stamps and steps are rounded to nanoseconds, stamps often
+    to microseconds. A robot has no later images when it acts, so it is not the nearest one.
     Messages older than `largest_gap_ns`, and steps before the first one, are errors.
     """
-    found = np.searchsorted(times, steps, side="right") - 1
+    found = np.searchsorted(times, steps + round(SAME_TIME_S * 1e9), side="right") - 1
     age = steps - times[np.maximum(found, 0)]
     wrong = found < 0
     if largest_gap_ns is not None:

@@ -77,25 +77,38 @@ def dictionaries(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]
 
 
 def numbers(key: str, column: Any) -> Array:
-    """Returns a column of numbers or of lists of equal length as (T,) or (T, D)."""
+    """Returns a column of numbers or of lists of equal length as (T,) or (T, D).
+
+    D numbers per row may be in nested lists.
+    """
     array = column.combine_chunks()
     if array.null_count:
         frame = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise ForeignDataError(f"{key} at frame {frame} is empty.")
-    if not hasattr(array, "flatten") or not str(array.type).startswith(
-        ("list", "fixed_size_list", "large_list")
-    ):
+    if not _is_list(array):
         return np.asarray(array.to_numpy(zero_copy_only=False))
-    lengths = (
-        optional_library("pyarrow.compute").list_value_length(array).to_numpy(zero_copy_only=False)
-    )
-    if len(lengths) and (lengths != lengths[0]).any():
-        frame = int(np.flatnonzero(lengths != lengths[0])[0])
+    rows = len(array)
+    while _is_list(array):
+        _check_lengths(key, array, rows)
+        array = array.flatten()
+    return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(rows, -1)
+
+
+def _is_list(array: Any) -> bool:
+    return str(array.type).startswith(("list", "fixed_size_list", "large_list"))
+
+
+def _check_lengths(key: str, array: Any, rows: int) -> None:
+    """Checks that all lists of an array have one length; it has those of `rows` frames."""
+    lengths = optional_library("pyarrow.compute").list_value_length(array)
+    lengths = np.asarray(lengths.to_numpy(zero_copy_only=False))
+    wrong = lengths != lengths[:1]  # None and NaN, too.
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
         raise ForeignDataError(
-            f"{key} at frame {frame} has {lengths[frame]} numbers, the previous ones {lengths[0]}."
+            f"{key} at frame {place * rows // len(lengths)} has {lengths[place]} numbers, the "
+            f"previous ones {lengths[0]}."
         )
-    flat = np.asarray(array.flatten().to_numpy(zero_copy_only=False))
-    return flat.reshape(len(lengths), -1)
 
 
 def rows(path: Path, column: str, start: int, stop: int) -> Iterator[Any]:

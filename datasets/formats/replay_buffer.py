@@ -25,6 +25,7 @@ from stringline.datasets.files.limits import MOST_OMITTED_BYTES, MOST_OMITTED_CH
 from stringline.datasets.formats.checks import image, inside
 from stringline.datasets.formats.foreign import (
     LEAST_SIDE,
+    NO_NUMBERS,
     Described,
     ForeignDataError,
     Frames,
@@ -56,7 +57,6 @@ UNREADABLE = (
     zlib.error,
 )
 ENDS = "meta/episode_ends"
-NO_NUMBERS = "no numbers"
 
 
 class ReplayBuffer:

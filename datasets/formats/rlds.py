@@ -79,7 +79,7 @@ class RldsReader:
             control_hz: Steps per second, which the files do not contain.
             state: The features with the joint state, one behind the other; None without a state.
             action: The features with the action.
-            cameras: Name of the camera by feature; None takes all colour images.
+            cameras: Name of the camera by feature; None takes all colour images, {} none.
             depth: Feature of the depth by feature of the colours.
             depth_unit_m: Metres per stored number of depth; None: 0.001 for integers, 1 for floats.
             depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
@@ -306,7 +306,7 @@ class _Steps:
         for name in names:
             steps = len(next(iter(series.values()))) if series else None
             series[name] = self.rows(name, steps)
-        return joined(series)
+        return joined(series, flat=True)
 
     def image(self, name: str, step: int) -> Array:
         """Returns an image (H, W, 3), or depth (H, W) or (H, W, 1)."""

@@ -90,7 +90,8 @@ class RobomimicReader:
             controller: Scales of an action, `{position_m, rotation_rad, relative}`; None reads
                 them from `env_args`.
             control_hz: Steps per second; None reads them from `env_args`.
-            cameras: New name of the camera by name without `_image`; None takes all cameras.
+            cameras: New name of the camera by name without `_image`; None takes all cameras, {}
+                none.
         """
         self._action_gripper = gripper_convention(action_gripper, "format.action_gripper")
         if gripper_open_m is None:

@@ -110,6 +110,10 @@ class VectorLayout(Protocol):
 
 
 _ALOHAS = ("aloha", "gym_aloha")
+_OTHERS = (
+    "layout=aloha, the default, is for the two ViperX arms of ALOHA; another robot needs "
+    "layout=named, with the names of its joints, or layout=described."
+)
 
 
 class AlohaLayout:
@@ -147,7 +151,8 @@ class AlohaLayout:
         scale = scale_of(angle_unit)
         chosen = {"state_gripper": state_gripper, "action_gripper": action_gripper}
         for option, gripper in chosen.items():
-            convention = gripper_convention(gripper, f"{options}.{option}")
+            advice = _OTHERS if options == "layout" else ""
+            convention = gripper_convention(gripper, f"{options}.{option}", advice)
             dimensions = [
                 gripper_dimension(spec.name, spec.arm, convention)
                 if spec.kind == "gripper"

@@ -1,9 +1,11 @@
 """Reading and writing videos with PyAV, frame by frame."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 import av
@@ -17,6 +19,7 @@ from av.video.stream import VideoStream
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.limits import MOST_PIXELS
+from stringline.datasets.formats.checks import SAME_TIME_S
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.image_codecs import check_pixels
 
@@ -28,32 +31,48 @@ CLOSED = {"enable_drefs": "0", "protocol_whitelist": "file"}
 
 
 def frames_at(
-    path: Path, key: str, times: Array, *, fps: float, single_plane: bool = False
+    path: Path,
+    key: str,
+    times: Array,
+    *,
+    fps: float,
+    interval: tuple[float, float] = (0.0, math.inf),
+    single_plane: bool = False,
 ) -> Iterator[Array]:
-    """Decodes the frames of a video at given times; messages contain `key`.
+    """Decodes the frames of a video nearest to given times; messages contain `key`.
+
+    Of two equally near frames it is the earlier one. A frame that is nearest to several times is
+    repeated.
 
     Args:
         path: The file.
         key: Name of the series.
-        times: (T,) s, increasing, in the clock of the video; the tolerance is half the duration of
-            a frame.
-        fps: Frames per second.
+        times: (T,) s, increasing, in the clock of the video.
+        fps: A frame is at most half of 1/`fps` from its time.
+        interval: Start and end, s, of the part of the video that counts; a file of LeRobot v3.0
+            contains several episodes.
         single_plane: Whether to return the first plane, (H, W) uint16, which contains depth.
 
     Yields:
         (H, W, 3) uint8, or (H, W) uint16.
+
+    Raises:
+        ForeignDataError: The file does not decode, or has no frame near one of the times.
     """
     if not path.is_file():
         raise ForeignDataError(f"{key}: there is no video {path.name} in {path.parent}.")
+    tolerance = 0.5 / fps + SAME_TIME_S
     done = 0
     try:
         # FFmpeg would guess the container, among them playlists that name other files.
         with av.open(str(path), format=CONTAINER, options=dict(CLOSED)) as container:
             stream = _video_stream(container, f"{key}: {path.name}")
-            for time, frame in _decoded(container, stream, float(times[0])):
-                if time < times[done] - 0.5 / fps:
-                    continue
-                if time > times[done] + 0.5 / fps:
+            half = 0.5 / float(stream.average_rate or fps)
+            decoded = _decoded(container, stream, float(times[0]))
+            within = takewhile(lambda shown: shown[0] < interval[1] - half, decoded)
+            within = dropwhile(lambda shown: shown[0] < interval[0] - half, within)
+            for time, frame in _nearest(within, times, tolerance):
+                if abs(time - times[done]) > tolerance:
                     raise ForeignDataError(
                         f"{key} at frame {done}: {path.name} has no frame at {times[done]:.3f} s."
                     )
@@ -63,13 +82,39 @@ def frames_at(
                     )
                 yield _plane(frame) if single_plane else frame.to_ndarray(format="rgb24")
                 done += 1
-                if done == len(times):
-                    return
     except FFmpegError as error:
         raise ForeignDataError(
             f"{key} at frame {done}: {path.name} does not decode ({error.strerror})."
         ) from error
-    raise ForeignDataError(f"{key} has {done} frames in {path.name}; the episode has {len(times)}.")
+    if done < len(times):
+        part = "" if math.isinf(interval[1]) else f" before {interval[1]:.3f} s"
+        raise ForeignDataError(
+            f"{key} has {done} frames in {path.name}{part}; the episode has {len(times)}."
+        )
+
+
+_Shown = tuple[float, VideoFrame]
+
+
+def _nearest(shown: Iterable[_Shown], times: Array, tolerance: float) -> Iterator[_Shown]:
+    """Yields the nearest frame of each time (T,), with its own time, from frames in order.
+
+    It ends at the first time that lies more than `tolerance` behind the last frame.
+    """
+    done = 0
+    before: _Shown | None = None
+    for after in shown:
+        while before is not None and done < len(times):
+            if times[done] - before[0] > after[0] - times[done] + SAME_TIME_S:
+                break
+            yield before
+            done += 1
+        if done == len(times):
+            return
+        before = after
+    while before is not None and done < len(times) and times[done] - before[0] <= tolerance:
+        yield before
+        done += 1
 
 
 def size_and_rate(path: Path, key: str) -> tuple[int, int, float]:

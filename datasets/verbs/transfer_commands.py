@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.cameras.resampling import ImageSize, checked_image_size
 from stringline.datasets.command.command_line import report_next
-from stringline.datasets.contract.argument_checks import printable, unknown_name
+from stringline.datasets.contract.argument_checks import POSITIVE, printable, unknown_name
 from stringline.datasets.formats.foreign import table_of
 from stringline.datasets.formats.importing import ImportedCameras
 from stringline.datasets.formats.limited_import import import_limited
@@ -37,6 +37,7 @@ def import_foreign(config: DictConfig) -> None:
     path = Path(config.path)
     if not path.exists():
         raise ValueError(f"There is no data set at {path}.")
+    POSITIVE.check(disk_gib=config.disk_gib)
     cameras = ImportedCameras(
         _calibration(config), ImageSize.of(config.image_size, config.image_fit)
     )
@@ -47,6 +48,7 @@ def import_foreign(config: DictConfig) -> None:
             store,
             task=config.task_name or "",
             memory_gib=config.memory_gib,
+            disk_gib=config.disk_gib,
             cameras=cameras,
         )
     sys.stdout.write(

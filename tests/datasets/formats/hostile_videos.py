@@ -22,6 +22,7 @@ from tests.datasets.formats.small_sets import lerobot, recording, video
 
 FILE = f"videos/{CAMERA}/chunk-000/file-000.mp4"
 START = f"videos/{CAMERA}/from_timestamp"
+END = f"videos/{CAMERA}/to_timestamp"
 
 
 def without_middle(file: Path, _: Path) -> None:
@@ -123,7 +124,10 @@ cases(
     THIRD,
     "meta/episodes/chunk-000/file-000.parquet",
     [
-        ("start beyond the video", entry(START, 1e9), f"{CAMERA} has 0 frames in file-000.mp4;", 2),
+        ("start beyond the video", entry(START, 1e9), f"{BEGINS} 1e+09 s of its video", 2),
+        ("end before the start", entry(END, 0.0), "s of its video and ends at 0 s; allowed: a", 2),
+        ("end that is not a number", entry(END, math.nan), "s of its video and ends at nan s", 2),
+        ("end that is missing", entry(END, None), f"{END} is None; allowed: a number", 1),
         ("start that is not a number", entry(START, math.nan), f"{BEGINS} nan s of its", 2),
         ("start that is negative", entry(START, -1e300), f"{BEGINS} -1e+300 s of its video", 2),
         ("start that is infinite", entry(START, math.inf), f"{BEGINS} inf s of its video", 2),
@@ -146,7 +150,7 @@ def of_a_billion(file: Path, _: Path) -> None:
 RATE = (
     "rate of a billion",
     of_a_billion,
-    "control_hz must be a number from 0.01 to 10000 (got 1000000000.0)",
+    "fps of meta/info.json is 1e+09, but the time stamps are 0.02 s apart",
     0,
 )
 cases("lerobot", "lerobot v3.0", THIRD, "meta/info.json", [RATE])

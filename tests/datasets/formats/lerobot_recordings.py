@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ DEPTH_CODING = {
 }
 
 
-def encode(path: Path, frames: NDArray[Any], codec: str = "libx264") -> None:
+def encode(path: Path, frames: NDArray[Any], codec: str = "libx264", fps: int = FPS) -> None:
     """Writes frames (T, H, W, 3) uint8, or (T, H, W) uint16 codes of depth, without loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if frames.ndim == 4:
@@ -37,7 +38,7 @@ def encode(path: Path, frames: NDArray[Any], codec: str = "libx264") -> None:
             "preset": "8" if codec == "libsvtav1" else "fast",
             "svtav1-params": "rc=0",
         }
-        write_video(path, frames, fps=FPS, codec=codec, pixel_format="yuv420p", options=options)
+        write_video(path, frames, fps=fps, codec=codec, pixel_format="yuv420p", options=options)
         return
     with av.open(str(path), "w") as container:
         stream = container.add_stream(
@@ -174,6 +175,29 @@ def recorded(samples: Any, root: Path, version: str, images: str = "libx264") ->
     return root
 
 
+def described(root: Path, **changes: Any) -> dict[str, Any]:
+    """Changes the description of a data set, and of its features by name; returns the new one."""
+    path = root / "meta/info.json"
+    info: dict[str, Any] = json.loads(path.read_text())
+    features = changes.pop("features", {})
+    info |= changes
+    for key, feature in features.items():
+        info["features"][key] = info["features"].get(key, {}) | feature
+    path.write_text(json.dumps(info))
+    return info
+
+
+def with_columns(root: Path, change: Callable[[pa.Table], dict[str, Any]]) -> None:
+    """Sets columns of each file of data to what a function of its table returns."""
+    for path in sorted(root.glob("data/*/*.parquet")):
+        table = pq.read_table(path)
+        for key, column in change(table).items():
+            if key in table.column_names:
+                table = table.drop_columns([key])
+            table = table.append_column(key, column)
+        parquet(path, table)
+
+
 def parquet(path: Path, table: pa.Table, **options: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, **options)
@@ -195,6 +219,7 @@ def index(firsts: NDArray[np.int64], videos: list[str]) -> pa.Table:
                 f"videos/{key}/chunk_index": 0,
                 f"videos/{key}/file_index": file,
                 f"videos/{key}/from_timestamp": start,
+                f"videos/{key}/to_timestamp": start + steps / FPS,
             }
         entries.append(entry)
     return pa.Table.from_pylist(entries)

@@ -256,6 +256,10 @@ BAD: list[tuple[Spoil, str]] = [
     (edited(QPOS, 1.62, (4, 13)), "qpos at frame 4, 'right/gripper', is 1.62; impossible"),
     (replaced("action", np.zeros((4, 14))), "observations/qpos has 5 frames, action has 4"),
     (replaced("action", np.zeros((0, 14))), "observations/qpos has 5 frames, action has 0"),
+    (
+        replaced("action", np.zeros((5, 2, 7))),
+        "action has shape (5, 2, 7); allowed: (T,) or (T, D).",
+    ),
     (replaced("action", np.zeros(5)), "ALOHA has 14 joints; the action has 1: action."),
     (replaced("action", np.full((5, 14), b"x")), "action has type |S1; allowed: floats"),
     (replaced(QPOS, np.zeros((5, 7))), "ALOHA has 14 joints; the state has 7:"),

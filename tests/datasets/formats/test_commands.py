@@ -127,3 +127,23 @@ def test_a_missing_library_is_named(
     assert (
         'This needs h5py, which is not installed. Run: pip install "stringline[formats]"' in error
     )
+
+
+def test_an_import_beyond_the_limit_of_the_disk_does_not_start(
+    tmp_path: Path, act: Path, data_command: DataCommand
+) -> None:
+    words = ["import", f"path={act}", f"store={tmp_path / 'back'}", *OPENINGS]
+    status, _, error = data_command(*words, "disk_gib=1e-6")
+    assert status == 2
+    assert "image_size=[ROWS,COLUMNS]" in error
+    assert data_command(*words, "disk_gib=0")[0] == 2
+
+
+def test_the_default_layout_names_the_one_of_other_robots(
+    tmp_path: Path, act: Path, data_command: DataCommand
+) -> None:
+    words = ["import", "format=lerobot", f"path={act}", f"store={tmp_path / 'back'}"]
+    status, _, error = data_command(*words)
+    assert status == 2
+    assert "layout=aloha, the default, is for the two ViperX arms of ALOHA; another rob" in error
+    assert "layout=named" in error

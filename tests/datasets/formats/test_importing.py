@@ -20,10 +20,11 @@ from tests.datasets.formats.droid_recordings import encoded
 from tests.datasets.formats.lerobot_recordings import recorded
 from tests.datasets.formats.test_rlds import framed
 
+from stringline.datasets.cameras.resampling import ImageSize
 from stringline.datasets.formats import image_codecs
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
 from stringline.datasets.formats.foreign import ImportedEpisode, Reader, Reference
-from stringline.datasets.formats.importing import ORIGIN, import_data
+from stringline.datasets.formats.importing import ORIGIN, ImportedCameras, import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.tfds import example, records
 from stringline.datasets.store.store import EpisodeStore
@@ -272,3 +273,25 @@ def test_an_error_of_all_episodes_is_one_of_the_options(tmp_path: Path, imported
 
     with pytest.raises(ValueError, match="Set the grippers"):
         imported(Failing(), tmp_path)
+
+
+def test_an_import_tells_how_much_of_the_disk_it_takes(
+    tmp_path: Path, samples: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Decoded, the images of a video take a hundred times as much as the video."""
+    root = recorded(samples, tmp_path / "set", "v3.0")
+    store = EpisodeStore.create(tmp_path / "store")
+    reader = LeRobotReader(OPENINGS)
+    with pytest.raises(ValueError, match=r"3 new episodes take .* GiB in .*/store, which ke") as no:
+        import_data(reader, root, store, disk_gib=1e-6)
+    assert len(store) == 0
+    for way in ("image_size=[ROWS,COLUMNS]", "format.cameras=", "disk_gib=1."):
+        assert way in str(no.value)
+    smaller = ImportedCameras(size=ImageSize.of([2, 3], "resize"))
+    with caplog.at_level(logging.INFO):
+        outcome = import_data(reader, root, store, cameras=smaller, disk_gib=2e-5)
+    assert len(outcome.imported) == 3
+    told = next(message for message in caplog.messages if message.startswith("3 new episodes take"))
+    taken = sum(entry.nbytes for each in store.episodes() for entry in each.arrays.values())
+    assert float(told.split()[4]) == pytest.approx(taken / 2**30, rel=0.01)
+    assert import_data(reader, root, store, cameras=smaller, disk_gib=1e-9).present == 3

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.datasets.formats.conftest import OPENINGS, Import
@@ -15,13 +16,17 @@ from tests.datasets.formats.lerobot_recordings import (
     FPS,
     LENGTHS,
     depth_metres,
+    described,
     recorded,
+    with_columns,
 )
 
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.importing import Outcome
+from stringline.datasets.formats.importing import Outcome, import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
+from stringline.datasets.formats.lerobot_tables import names_of
+from stringline.datasets.formats.lerobot_writer import LeRobotWriter
 from stringline.datasets.formats.vector_layout import AlohaLayout, NamedLayout
 from stringline.datasets.store.store import EpisodeStore
 
@@ -126,7 +131,9 @@ def test_the_unit_of_depth_is_that_of_the_feature(dataset: Recorded) -> None:
     path.write_text(json.dumps(info))
     (reference, *_) = LeRobotReader(OPENINGS, depth={}).episodes(root)
     assert list(reference.read().images) == ["rgb/cam_high"]
-    with pytest.raises(ValueError, match="unit of 0.001 m by itself; .* is 1. Leave the option"):
+    np.testing.assert_array_equal(first(stated, depth_unit_m=0.0001), tenths)
+    np.testing.assert_array_equal(first({"is_depth_map": True}, depth_unit_m=0.0001), tenths)
+    with pytest.raises(ForeignDataError, match="m at 1 m per number; allowed: at most 60"):
         first(stated, depth_unit_m=1.0)
     with pytest.raises(ValueError, match="There is no unit of .* 'cm'.* Allowed: m, mm"):
         first({"is_depth_map": True, "depth_unit": "cm"})
@@ -167,7 +174,123 @@ def test_missing_options_are_reported(dataset: Recorded, layout: NamedLayout, me
 
 def test_unknown_features_are_answered_with_the_nearest_names(dataset: Recorded) -> None:
     dataset.write()
-    with pytest.raises(ValueError, match="There is no source of depth 'guessed'"):
-        LeRobotReader(OPENINGS, depth_source="guessed")
     (message, *_) = dataset.imported(state="observation.stat")[1].refused.values()
     assert "There is no feature 'observation.stat'. Did you mean 'observation.state'" in message
+
+
+def test_columns_of_language_are_left_out(dataset: Recorded) -> None:
+    """LeRobot 0.6 adds two columns of messages; NumPy does not know their type."""
+    root = dataset.write("v3.0")
+    message = {"role": "user", "content": "stack", "style": "subtask", "timestamp": 0.0}
+    columns = ("language_persistent", "language_events")
+    language = {"dtype": "language", "shape": [1], "names": None}
+    half = {"dtype": "bfloat16", "shape": [1], "names": None}
+    described(root, features=dict.fromkeys(columns, language) | {"half": half})
+    with_columns(root, lambda table: dict.fromkeys(columns, pa.array([[message]] * len(table))))
+    outcome = dataset.imported()[1]
+    assert outcome.refused == {}
+    assert outcome.skipped_fields == {(name, "no numbers"): 3 for name in (*columns, "half")}
+
+
+def test_a_column_without_the_numbers_of_its_description_is_left_out(dataset: Recorded) -> None:
+    root = dataset.write()
+    described(root, features={"force": {"dtype": "float32", "shape": [1], "names": None}})
+    with_columns(root, lambda table: {"force": pa.array([{"x": 1.0}] * len(table))})
+    outcome = dataset.imported()[1]
+    assert (outcome.refused, outcome.skipped_fields) == ({}, {("force", "no numbers"): 3})
+
+
+@pytest.mark.parametrize("shape", [[1], []])
+def test_a_state_and_an_action_of_one_number_are_scalars(
+    dataset: Recorded, tmp_path: Path, shape: list[int]
+) -> None:
+    """LeRobot writes them as such, and so do our exports."""
+    root = dataset.write()
+    one = {"dtype": "float32", "shape": shape, "names": ["slider"]}
+    described(root, features={"action": one, "observation.state": one})
+    with_columns(root, lambda t: dict.fromkeys(("action", "observation.state"), t["timestamp"]))
+    layout = NamedLayout({}, angle_unit="rad")
+    store, outcome = dataset.imported(layout)
+    assert outcome.refused == {}
+    LeRobotWriter(images="image").write(store, tmp_path / "export")
+    again = EpisodeStore.create(tmp_path / "again")
+    assert import_data(LeRobotReader(layout), tmp_path / "export", again).refused == {}
+    for episode in (*store.episodes(), *again.episodes()):
+        expected = (np.arange(episode.steps) / FPS).astype(np.float32)[:, None]
+        np.testing.assert_allclose(episode.arrays["action"], expected, atol=1e-6)
+        np.testing.assert_allclose(episode.arrays["joints/position"], expected, atol=1e-6)
+        assert episode.attributes.contract.joints == ("slider",)
+
+
+ARM = [f"joint_{place}" for place in range(6)]
+NAMES: list[tuple[Any, list[str]]] = [
+    ([*ARM, "gripper"], [*ARM, "gripper"]),
+    ({"motors": [*ARM, "gripper"]}, [*ARM, "gripper"]),
+    ({"arm": ARM, "hand": {"fingers": ["gripper"]}}, [*ARM, "gripper"]),
+    ({"a": ARM[:3], "b": ARM[:4]}, [*(f"a/{n}" for n in ARM[:3]), *(f"b/{n}" for n in ARM[:4])]),
+    ({"gripper": 6} | {name: place for place, name in enumerate(ARM)}, [*ARM, "gripper"]),
+    (["motors"], [f"x_{place}" for place in range(7)]),
+    ({"gripper": 7, "arm": 0}, [f"x_{place}" for place in range(7)]),
+    (None, [f"x_{place}" for place in range(7)]),
+]
+
+
+@pytest.mark.parametrize(("names", "expected"), NAMES)
+def test_names_of_numbers_have_several_forms(names: Any, expected: list[str]) -> None:
+    assert names_of({"x": {"dtype": "float32", "shape": [7], "names": names}}, "x") == expected
+
+
+def test_state_and_action_may_be_in_several_features(dataset: Recorded, samples: Any) -> None:
+    """As in AgiBot World: joints and grippers apart, also with an axis per arm."""
+    root = dataset.write()
+    parts = {"joint": [f"joint_{i}" for i in range(12)], "effector": ["position", "speed"]}
+    features: dict[str, Any] = {}
+    for of in ("observation.states", "actions"):
+        for name, names in parts.items():
+            shape = [2, 6] if name == "joint" else [2]
+            of_joint = {"dtype": "float32", "shape": shape, "names": {"motors": names}}
+            features[f"{of}.{name}.position"] = of_joint
+    described(root, features=features)
+
+    def apart(table: pa.Table) -> dict[str, Any]:
+        found = {}
+        for of, source in (("observation.states", "observation.state"), ("actions", "action")):
+            rows = np.stack(table[source].to_numpy())
+            found[f"{of}.joint.position"] = pa.array(rows[:, :12].reshape(-1, 2, 6).tolist())
+            found[f"{of}.effector.position"] = pa.array(list(rows[:, 12:]))
+        return found
+
+    with_columns(root, apart)
+    chosen = {
+        "state": [f"observation.states.{name}.position" for name in parts],
+        "action": [f"actions.{name}.position" for name in parts],
+    }
+    store, outcome = dataset.imported(NamedLayout({"position": "opening"}, None, "rad"), **chosen)
+    assert outcome.refused == {}
+    episode = store.episodes()[0]
+    assert episode.attributes.contract.joints == (*parts["joint"], *parts["effector"])
+    np.testing.assert_allclose(episode.arrays["action"], samples.joints(5, 100), atol=1e-6)
+    np.testing.assert_allclose(episode.arrays["joints/position"], samples.joints(5, 0), atol=1e-6)
+    both = ["observation.state", "observation.states.effector.position"]
+    with pytest.raises(ValueError, match="The state has: left/waist, .*, position, speed. The act"):
+        dataset.imported(NamedLayout({}), state=both, action=both)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"depth_source": "guessed"}, "There is no source of depth 'guessed'"),
+        ({"control_hz": -1}, "control_hz must be a number above 0"),
+        ({"action": []}, r"format.action is \[\]; allowed: a feature, or"),
+    ],
+)
+def test_invalid_options_are_named(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LeRobotReader(OPENINGS, **option)
+
+
+def test_names_that_two_features_have_name_the_feature() -> None:
+    features = {
+        key: {"dtype": "float32", "shape": [2], "names": ["left", "right"]} for key in ("a", "b")
+    }
+    assert names_of(features, "a", "b") == ["a/left", "a/right", "b/left", "b/right"]

@@ -2,15 +2,23 @@
 
 import errno
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 from tests.datasets.formats.conftest import Import
-from tests.datasets.formats.small_sets import EPISODES, MAKERS, READERS, VARIANTS, WRITERS
+from tests.datasets.formats.replay_buffers import LENGTHS, replay_buffer
+from tests.datasets.formats.small_sets import EPISODES, MAKERS, READERS, VARIANTS, WRITERS, act
 
 from stringline.datasets.formats import importing
+from stringline.datasets.formats.act_hdf5 import ActHdf5Reader
+from stringline.datasets.formats.diffusion_policy import DiffusionPolicyReader
 from stringline.datasets.formats.foreign import Reader
+from stringline.datasets.formats.vector_layout import NamedLayout
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.store import EpisodeStore
 
@@ -95,7 +103,7 @@ def test_what_is_no_data_set_of_the_format_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_cameras_are_renamed_and_their_names_checked(
+def test_cameras_are_renamed_left_out_and_their_names_checked(
     tmp_path: Path, imported: Import, name: str
 ) -> None:
     path, camera = WRITERS[name](tmp_path), CAMERAS[name]
@@ -105,5 +113,45 @@ def test_cameras_are_renamed_and_their_names_checked(
         assert [seen.name for seen in episode.attributes.contract.cameras] == ["eye"]
         assert [key for key in episode.arrays if key.startswith("rgb/")] == ["rgb/eye"]
     store.path.rename(tmp_path / "first")
+    if name == "robomimic":  # The small data set has no joints.
+        (message,) = answers(imported, MAKERS[name](cameras={}), path)
+        assert message == "A contract needs at least one camera or a joint state."
+    else:
+        store, outcome = imported(MAKERS[name](cameras={}), path)
+        assert outcome.refused == {}
+        assert {episode.attributes.contract.cameras for episode in store.episodes()} == {()}
+        store.path.rename(tmp_path / "second")
     for message in answers(imported, MAKERS[name](cameras={f"{camera}x": "eye"}), path):
         assert re.search(f"'{camera}x'. Did you mean .*{camera}", message), message
+
+
+def single_of_act(folder: Path) -> Path:
+    path = act(folder)
+    for file in path.glob("*.hdf5"):
+        with h5py.File(file, "r+") as opened:
+            for key in ("action", "observations/qpos"):
+                del opened[key]
+                opened[key] = np.arange(5) / 10
+    return path
+
+
+def single_of_a_replay_buffer(folder: Path) -> Path:
+    numbers = np.arange(sum(LENGTHS)) / 100
+    return replay_buffer(folder / "set.zarr", {"state": numbers, "action": numbers})
+
+
+@pytest.mark.parametrize(
+    ("make", "write"),
+    [
+        (ActHdf5Reader, single_of_act),
+        (partial(DiffusionPolicyReader, control_hz=10), single_of_a_replay_buffer),
+    ],
+)
+def test_series_of_single_numbers_are_vectors_of_one(
+    tmp_path: Path, imported: Import, make: Callable[..., Reader], write: Callable[[Path], Path]
+) -> None:
+    store, outcome = imported(make(NamedLayout({}, angle_unit="rad")), write(tmp_path))
+    assert outcome.refused == {}
+    for episode in store.episodes():
+        for key in ("action", "joints/position"):
+            assert episode.arrays[key].shape == (episode.steps, 1)
