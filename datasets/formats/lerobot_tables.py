@@ -20,7 +20,14 @@ from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, unknow
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.files.limits import MOST_LINES_BYTES, MOST_METADATA_BYTES
 from stringline.datasets.formats import parquet
-from stringline.datasets.formats.checks import check_size, in_brief, inside, numbered, read_inside
+from stringline.datasets.formats.checks import (
+    check_size,
+    in_brief,
+    inside,
+    numbered,
+    read_inside,
+    visible_files,
+)
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.image_codecs import DepthOptions, check_pixels
 from stringline.datasets.loading.statistics import KeyStatistics, statistics_of
@@ -149,7 +156,7 @@ def _lines(root: Path, path: Path) -> list[bytes]:
 
 
 def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Location]:
-    files = sorted((root / "meta" / "episodes").glob("*/*.parquet"))
+    files = visible_files(root / "meta" / "episodes", "*/*.parquet")
     if not files:
         raise ForeignDataError(f"There is no list of episodes in {root / 'meta' / 'episodes'}.")
     columns = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]
