@@ -103,7 +103,8 @@ def _blurred(image: Array) -> Array:
     rows = np.pad(image, ((1, 1), (0, 0)))
     mixed = rows[:-2] + 2 * rows[1:-1] + rows[2:]
     columns = np.pad(mixed, ((0, 0), (1, 1)))
-    return columns[:, :-2] + 2 * columns[:, 1:-1] + columns[:, 2:]
+    result: Array = columns[:, :-2] + 2 * columns[:, 1:-1] + columns[:, 2:]
+    return result
 
 
 # ITU-R BT.601 with a limited range, as cv_bridge converts it: from Y - 16, U - 128, V - 128.
@@ -116,4 +117,5 @@ def _without_subsampling(pairs: Array, brightness: int) -> Array:
     blue, red = (np.repeat(tint[:, start::2], 2, axis=1) for start in (0, 1))
     grey = pairs[..., brightness].astype(np.float32) - 16
     colours = np.stack([grey, blue, red], axis=-1) @ _OF_YUV.T
-    return np.clip(np.rint(colours), 0, 255).astype(np.uint8)
+    result: Array = np.clip(np.rint(colours), 0, 255).astype(np.uint8)
+    return result

@@ -33,6 +33,8 @@ def numbers_of(key: str, kind: str, content: Plain) -> dict[str, float]:
     if kind == "JointState":
         names = content["name"]
         positions = content["position"]
+        if not len(positions):  # The publisher has other values of the joints.
+            return {}
         if len(names) != len(positions):
             raise ForeignDataError(f"{key} has {len(names)} names and {len(positions)} positions.")
         return dict(zip(names, map(float, positions), strict=True))

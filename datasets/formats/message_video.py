@@ -6,6 +6,7 @@ first frame that decodes is a key frame, which repeats the parameters of the vid
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from av import CodecContext, Packet
 from av.codec.context import Flags
@@ -77,7 +78,7 @@ def _decoder(name: str) -> VideoCodecContext:
 
 
 def _decoded(
-    key: str, decoder: VideoCodecContext, packet: Packet | None, waiting: list[int]
+    key: str, decoder: VideoCodecContext, packet: "Packet[Any] | None", waiting: list[int]
 ) -> Iterator[tuple[int, Array]]:
     """Yields the frames that a packet completes, and takes them from `waiting`."""
     number = packet.pts if packet is not None else max(waiting, default=0)

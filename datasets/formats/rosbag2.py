@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stringline.datasets.files.yaml_file import read_yaml
-from stringline.datasets.formats.checks import inside, visible_files
+import yaml
+
+from stringline.datasets.files.limits import MOST_YAML_BYTES
+from stringline.datasets.files.yaml_file import parse_yaml
+from stringline.datasets.formats.checks import inside, read_inside, visible_files
 from stringline.datasets.formats.foreign import ForeignDataError, last_number
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.mcap_recording import DAMAGE, McapRecording, times_of
@@ -26,6 +29,7 @@ from stringline.datasets.formats.recording import (
 
 EXTRA = "rosbag2"
 METADATA = "metadata.yaml"
+_CONTENT = "rosbag2_bagfile_information"
 _DATABASE = ".db3"
 _COMPRESSED = ".zstd"
 _PATTERNS = [f"**/*{suffix}{end}" for suffix in (".mcap", _DATABASE) for end in ("", _COMPRESSED)]
@@ -96,7 +100,7 @@ def takes(path: Path) -> list[Take]:
         ValueError: There are none, or the file is one of several of a recording.
     """
     if path.is_file():
-        listed, _ = _listed(path.parent)
+        listed, _ = _listed(path.parent, path.parent)
         if len(listed) > 1 and path.name in listed:
             raise ValueError(
                 f"{path} is one of {len(listed)} files of a recording; path={path.parent} imports "
@@ -116,7 +120,7 @@ def takes(path: Path) -> list[Take]:
 
 def _takes_of(root: Path, folder: Path, files: Sequence[Path], number: int) -> Iterator[Take]:
     """Yields the episodes of the files of one folder."""
-    listed, problem = _listed(folder)
+    listed, problem = _listed(root, folder)
     own = [file for file in files if file.name in listed]
     if listed:
         missing = [name for name in listed if name not in {file.name for file in own}]
@@ -167,19 +171,19 @@ def _part(file: Path) -> tuple[str, int] | None:
     return (f"{found['stem']}{file.suffix}", int(found["number"])) if found else None
 
 
-def _listed(folder: Path) -> tuple[list[str], str]:
+def _listed(root: Path, folder: Path) -> tuple[list[str], str]:
     """Returns the names of the files in `metadata.yaml`, none without it, and what is wrong."""
     if not (folder / METADATA).is_file():
         return [], ""
     try:
-        content = read_yaml("The description", folder / METADATA)
-        information = content.get("rosbag2_bagfile_information") if isinstance(content, dict) else 0
-        if not information:  # That of another program.
+        content = parse_yaml(read_inside(root, folder / METADATA, MOST_YAML_BYTES).decode())
+        if not isinstance(content, dict) or _CONTENT not in content:  # That of another program.
             return [], ""
+        information = content[_CONTENT]
         names = [Path(str(name)).name for name in information["relative_file_paths"]]
         mode = str(information.get("compression_mode") or "none").lower()
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        why = f"{error}".rstrip(".")
+    except (ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+        why = " ".join(f"{error}".split()).rstrip(".")
         return [], (
             f"{METADATA} does not describe a recording: {why}. `ros2 bag reindex {folder.name}` "
             "writes it anew."

@@ -58,6 +58,15 @@ def test_joints_of_several_publishers_are_merged_by_name(
     np.testing.assert_allclose(episode.arrays["joints/position"], arm[:, places], atol=1e-6)
 
 
+def test_publishers_without_positions_are_passed_over(tmp_path: Path, imported: Import) -> None:
+    entries = recordings.ros2_entries(0.3)
+    for _, kind, seconds, fields in [entry for entry in entries if entry[0] == STATES]:
+        speeds = {"name": ["waist"], "position": [], "velocity": [0.1]}
+        entries.append((STATES, kind, seconds + 0.004, {**fields, **speeds}))
+    episode, outcome = run(tmp_path, entries, imported)
+    assert (outcome.refused, len(episode.attributes.contract.joints)) == ({}, 3)
+
+
 def test_a_publisher_that_stops_is_named(tmp_path: Path, imported: Import) -> None:
     entries = from_two_publishers(recordings.ros2_entries())
     stopped = [e for e in entries if not (e[3].get("name") == ["gripper"] and 0.1 < e[2] < 0.8)]
