@@ -138,8 +138,8 @@ class McapReader:
             yield Reference(take.name, take.number, partial(self._read, take, self._cameras))
 
     def _read(self, take: Take, topics: CameraTopics) -> ImportedEpisode:
-        take.check_whole(self._resampling.largest_gap_ns)
         recording = take.opened()
+        take.check_whole(self._resampling.largest_gap_ns)
         topics.check(recording)
         vectors = [*self._state, *self._action]
         messages, images = _messages(recording, vectors, topics.images())
