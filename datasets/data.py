@@ -30,6 +30,7 @@ TASKS = {
     "archive": "stringline.datasets.verbs.archive_command:archive_store",
     "expand": "stringline.datasets.verbs.archive_command:expand_archive",
     "cache": "stringline.datasets.verbs.store_commands:cache_store",
+    "resample": "stringline.datasets.verbs.store_commands:resample_store",
     "clouds": "stringline.datasets.verbs.keyposes_command:make_clouds",
     "keyposes": "stringline.datasets.verbs.keyposes_command:count_store",
     "embodiment": "stringline.datasets.verbs.embodiment_command:describe_embodiment",

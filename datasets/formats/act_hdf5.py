@@ -18,7 +18,14 @@ import numpy as np
 from stringline.datasets.contract.contract import SERIES, Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
-from stringline.datasets.formats.checks import equal_lengths, image, inside, joined, numbers
+from stringline.datasets.formats.checks import (
+    equal_lengths,
+    image,
+    inside,
+    joined,
+    numbers,
+    visible_files,
+)
 from stringline.datasets.formats.foreign import (
     UNUSED_IMAGES,
     ForeignDataError,
@@ -209,7 +216,7 @@ class ActHdf5Reader:
         files = (
             [path]
             if path.is_file()
-            else sorted([*path.glob("*.hdf5"), *path.glob("*.h5")], key=_by_numbers)
+            else sorted(visible_files(path, "*.hdf5", "*.h5"), key=_by_numbers)
         )
         if not files:
             raise ValueError(f"There are no .hdf5 files in {path}.")

@@ -7,9 +7,10 @@ dimension.
 """
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,20 @@ def _whole(root: Path) -> Path:
     return cache if real.parent.name == "snapshots" and (cache / "blobs").is_dir() else real
 
 
+def visible_files(folder: Path, *patterns: str) -> list[Path]:
+    """Returns the paths below a folder that match a pattern, sorted, without hidden ones.
+
+    macOS leaves a hidden file `._NAME` beside each file that it copies to another file system.
+    """
+    found = {path for pattern in patterns for path in folder.glob(pattern)}
+    return sorted(path for path in found if not is_hidden(path.relative_to(folder)))
+
+
+def is_hidden(path: PurePath) -> bool:
+    """Returns whether a relative path is that of a hidden file, or leads through such a folder."""
+    return any(part.startswith(".") for part in path.parts)
+
+
 def read_inside(root: Path, path: Path, most: int = MOST_METADATA_BYTES) -> bytes:
     """Reads a file of the data set `root` with at most `most` bytes.
 
@@ -228,8 +243,12 @@ def in_brief(error: Exception) -> str:
     return _cut(repr(error))
 
 
+_OBJECT = re.compile(r"<([\w.]+) object at 0x[0-9a-fA-F]+>")
+
+
 def _cut(text: str) -> str:
-    line = " ".join(text.split())
+    """Returns a text in one line of limited length, without addresses of objects in memory."""
+    line = " ".join(_OBJECT.sub(r"\1", text).split())
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
 
 
@@ -257,7 +276,8 @@ def blamed_on_data() -> Iterator[None]:
         from stringline.datasets.command.user_errors import raised_here
 
         ours = isinstance(error, ValueError) and raised_here(error)
-        readable = ours and "\n" not in str(error) and len(str(error)) <= _LONGEST_OF_OURS
+        readable = ours and len(str(error)) <= _LONGEST_OF_OURS
+        readable = readable and "\n" not in str(error) and not _OBJECT.search(str(error))
         if isinstance(error, ForeignDataError) and readable:
             raise
         _log.debug("The trace of the error:", exc_info=True)

@@ -151,6 +151,34 @@ def table_of(skipped_fields: SkippedFields, episodes: int) -> str:
     return f"Left out of the data:\n{''.join(lines)}"
 
 
+_NAMED = 3  # Episodes that a line about several names.
+
+
+def refusals(refused: Mapping[str, str]) -> list[str]:
+    """Returns a sentence for each error of an import; episodes with the same error share one.
+
+    Args:
+        refused: Errors by the name of the episode. Those that differ in numbers and in the name of
+            the file only are the same.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        groups.setdefault(error_kind(name, reason), []).append(name)
+    lines = []
+    for names in groups.values():
+        shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+        count = f"{len(names)} episodes, " if len(names) > 1 else ""
+        first = "the first: " if len(names) > 1 else ""
+        lines.append(f"Left out: {count}{shown}: {first}{refused[names[0]]}")
+    return lines
+
+
+def error_kind(name: str, reason: str) -> str:
+    """Returns the error of an episode without its numbers and without the name of its file."""
+    file = name.partition("(")[2].removesuffix(")")
+    return re.sub(r"\d+(\.\d+)?", "#", reason.replace(file, "").replace(Path(file).name, ""))
+
+
 def camera_times(contract: Contract, time: Array) -> dict[str, Array]:
     """Returns `frame/<camera>` and `time/<camera>` of cameras with one image per step (T,)."""
     found: dict[str, Array] = {}

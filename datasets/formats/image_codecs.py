@@ -70,7 +70,9 @@ def decoded(key: str, frame: int, data: bytes) -> Array:
     except ForeignDataError:
         raise
     except (OSError, SyntaxError, ValueError, _BombError) as error:
-        raise ForeignDataError(f"{key} at frame {frame} does not decode: {error}.") from error
+        raise ForeignDataError(
+            f"{key} at frame {frame} does not decode: {_why(data, FORMATS, error)}."
+        ) from error
 
 
 def decoded_picture(data: bytes, kind: str, shape: tuple[int, ...]) -> Array:
@@ -89,7 +91,15 @@ def decoded_picture(data: bytes, kind: str, shape: tuple[int, ...]) -> Array:
     except ForeignDataError:
         raise
     except (OSError, SyntaxError, ValueError, _BombError) as error:
-        raise ForeignDataError(f"an image does not decode: {error}") from error
+        raise ForeignDataError(f"an image does not decode: {_why(data, (kind,), error)}") from error
+
+
+def _why(data: bytes, formats: Sequence[str], error: Exception) -> str:
+    """Returns why an image does not decode; Pillow only names the object that held its bytes."""
+    if type(error).__name__ != "UnidentifiedImageError":
+        return str(error)
+    begins = f"begin with {data[:8].hex(' ')}" if data else "are missing"
+    return f"its {len(data)} bytes {begins}, no image of {', '.join(formats)}"
 
 
 def jpeg(image: Array, quality: int) -> bytes:
@@ -206,7 +216,7 @@ def decoded_over(key: str, data: bytes, background: int) -> NDArray[np.uint8]:
     except ForeignDataError:
         raise
     except (OSError, SyntaxError, ValueError, _BombError) as error:
-        raise ForeignDataError(f"{key} does not decode: {error}.") from error
+        raise ForeignDataError(f"{key} does not decode: {_why(data, PICTURES, error)}.") from error
 
 
 # Words in the names of series that do not tell one camera from another.

@@ -32,6 +32,7 @@ from stringline.datasets.formats.foreign import (
     Reader,
     Reference,
     SkippedFields,
+    error_kind,
 )
 from stringline.datasets.formats.gripper_comparison import described, distances_mm
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
@@ -167,6 +168,14 @@ class _Readable:
     size: int
 
 
+class _Refused(dict[str, str]):
+    """Errors by the name of the episode, and the kinds of errors that have been printed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds = set[str]()
+
+
 def import_data(
     reader: Reader,
     path: Path,
@@ -204,7 +213,7 @@ def import_locked(
 ) -> Outcome:
     """Imports as `import_data` does; the caller holds the lock of the store."""
     source = path.resolve().name
-    refused: dict[str, str] = {}
+    refused = _Refused()
     store.remove_leftovers()
     before = store.episodes()
     readable = _survey(reader, path, source, refused, cameras)
@@ -229,7 +238,7 @@ def import_locked(
             new = _store(store, episode, name, entry.origin, tell=not imported)
             imported.append(new)
             parts.update(episode.skipped_fields.items())
-    return Outcome(tuple(imported), present, refused, parts)
+    return Outcome(tuple(imported), present, dict(refused), parts)
 
 
 def _with_progress(items: Sequence[Item], title: str) -> Iterable[Item]:
@@ -240,7 +249,7 @@ def _survey(
     reader: Reader,
     path: Path,
     source: str,
-    refused: dict[str, str],
+    refused: _Refused,
     cameras: ImportedCameras | None,
 ) -> list[_Readable]:
     """Reads all episodes without their images and adds the unreadable ones to `refused`.
@@ -277,13 +286,16 @@ def _wrong_option(error: ForeignDataError) -> ForeignDataError | None:
 
 
 @contextmanager
-def _noted_refusal(reference: Reference, refused: dict[str, str]) -> Iterator[None]:
-    """Reports an episode whose data are wrong, and goes on."""
+def _noted_refusal(reference: Reference, refused: _Refused) -> Iterator[None]:
+    """Reports an episode whose data are wrong, each kind of error once, and goes on."""
     try:
         yield
     except ForeignDataError as error:
+        kind = error_kind(str(reference), str(error))
+        level = logging.DEBUG if kind in refused.kinds else logging.WARNING
+        refused.kinds.add(kind)
         refused[str(reference)] = str(error)
-        _log.warning("Left out: %s: %s", reference, error)
+        _log.log(level, "Left out: %s: %s", reference, error)
 
 
 def _read(

@@ -28,6 +28,7 @@ from stringline.datasets.formats.checks import (
     inside,
     numbered,
     read_inside,
+    visible_files,
 )
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.image_codecs import DepthOptions, check_pixels
@@ -186,7 +187,7 @@ def _lines(root: Path, path: Path) -> list[bytes]:
 
 
 def _v3(root: Path, info: Mapping[str, Any], videos: list[str]) -> Iterator[Location]:
-    files = sorted((root / "meta" / "episodes").glob("*/*.parquet"))
+    files = visible_files(root / "meta" / "episodes", "*/*.parquet")
     if not files:
         raise ForeignDataError(f"There is no list of episodes in {root / 'meta' / 'episodes'}.")
     columns = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]

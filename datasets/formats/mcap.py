@@ -1,21 +1,20 @@
-"""Reader of MCAP, the recordings of ROS 2 and Foxglove: a file is an episode.
+"""Reader of recordings of ROS 2 and Foxglove, MCAP files and rosbag2's databases.
 
 Each topic has a rate of its own. The steps of an episode have one rate; a step shows the last
 message of each topic that is not later, as a policy on the robot sees it. Images are stored
 once. State and action are vectors of numbers from several topics, chosen by name.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.formats.checks import inside, numbers
 from stringline.datasets.formats.foreign import (
     NOT_CHOSEN,
     UNUSED_IMAGES,
@@ -23,7 +22,6 @@ from stringline.datasets.formats.foreign import (
     Frames,
     ImportedEpisode,
     Reference,
-    last_number,
 )
 from stringline.datasets.formats.gripper_comparison import RECORDED
 from stringline.datasets.formats.image_codecs import checked_source
@@ -31,140 +29,31 @@ from stringline.datasets.formats.mcap_cameras import (
     IMAGE_KINDS,
     TRANSFORM_KINDS,
     CameraTopics,
+    ImageMessages,
     TransformTree,
 )
-from stringline.datasets.formats.mcap_recording import (
-    McapRecording,
-    Message,
-    Plain,
-    Resampling,
-    Times,
+from stringline.datasets.formats.message_times import Resampling, Times
+from stringline.datasets.formats.message_vectors import (
+    UNFINISHED,
+    Rows,
+    Selection,
+    Stream,
+    left_fields,
+    left_numbers,
+    numbers_of,
+    streams,
+    vector,
 )
+from stringline.datasets.formats.message_video import NO_KEY_FRAME, VIDEO_KIND, is_key_frame
+from stringline.datasets.formats.recording import Message, Recording
+from stringline.datasets.formats.rosbag2 import Take, takes
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
-
-Selection = Mapping[str, Sequence[str] | None]
-"""The names of the chosen numbers by topic; None chooses all."""
-
-_OF_JOINTS = ("velocity", "acceleration", "effort")
-_BOOKKEEPING = ("header", "timestamp", "layout")
-
-
-def numbers_of(key: str, kind: str, content: Plain) -> dict[str, float]:
-    """Returns the numbers of a message by name.
-
-    Those of `JointState` and `foxglove.JointStates` are the positions by the names of the joints,
-    others the fields, such as `pose.position.x`, `data` or `data.0`. Errors contain `key`.
-    """
-    if kind == "JointState":
-        names = content["name"]
-        positions = content["position"]
-        if len(names) != len(positions):
-            raise ForeignDataError(f"{key} has {len(names)} names and {len(positions)} positions.")
-        return dict(zip(names, map(float, positions), strict=True))
-    if kind == "JointStates":
-        return {joint["name"]: _position(key, joint) for joint in content["joints"]}
-    fields = {key: value for key, value in content.items() if key not in _BOOKKEEPING}
-    return dict(_leaves("", fields))
-
-
-def left_fields(key: str, kind: str, contents: Sequence[Plain]) -> dict[str, str]:
-    """Returns the fields of joints that have values beside the positions, with the reason.
-
-    Their names begin with `key`.
-    """
-    fields: Iterable[Plain] = ()
-    if kind == "JointState":  # Fields without values are empty.
-        fields = ({field: each.get(field) or None for field in _OF_JOINTS} for each in contents)
-    elif kind == "JointStates":
-        fields = (joint for each in contents for joint in each["joints"])
-    found = {field for each in fields for field in _OF_JOINTS if each.get(field) is not None}
-    return {f"{key} {field}": "of joints, only positions are imported" for field in sorted(found)}
-
-
-def _position(key: str, joint: Plain) -> float:
-    if joint.get("position") is None:
-        raise ForeignDataError(f"{key} has no position of {joint['name']!r}.")
-    return float(joint["position"])
-
-
-def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Yields the numbers below a field with their names."""
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _leaves(f"{prefix}.{key}" if prefix else key, part)
-    elif isinstance(value, list):
-        for place, part in enumerate(value):
-            yield from _leaves(f"{prefix}.{place}", part)
-    elif isinstance(value, (int, float)):
-        yield prefix, float(value)
-
-
-@dataclass(frozen=True)
-class Vector:
-    """The vectors (T, D) of an episode and the names of their D numbers."""
-
-    names: tuple[str, ...]
-    values: Array
-
-
-def vector(
-    selection: Selection,
-    series: Mapping[str, Sequence[Mapping[str, float]]],
-    chosen: Mapping[str, Array],
-) -> Vector:
-    """Returns the vectors of several topics.
-
-    A name that occurs in several topics is preceded by its topic.
-
-    Args:
-        selection: The chosen numbers.
-        series: The numbers of each message by topic.
-        chosen: The number of the message at each step (T,) by topic.
-    """
-    parts = {}
-    for topic, wanted in selection.items():
-        names = list(wanted or series[topic][0])
-        rows = [
-            [_number(topic, m, row, name) for name in names] for m, row in enumerate(series[topic])
-        ]
-        if not names:
-            raise ForeignDataError(f"{topic} has no numbers.")
-        parts[topic] = names, numbers(topic, rows, len(names), names)[chosen[topic]]
-    every = [name for names, _ in parts.values() for name in names]
-    return Vector(
-        tuple(
-            name if every.count(name) == 1 else f"{topic}/{name}"
-            for topic, (names, _) in parts.items()
-            for name in names
-        ),
-        np.concatenate([values for _, values in parts.values()], axis=1) if parts else np.empty(0),
-    )
-
-
-def left_numbers(
-    selections: Sequence[Selection], series: Mapping[str, Sequence[Mapping[str, float]]]
-) -> dict[str, str]:
-    """Returns the numbers of the chosen topics that no selection names, with the reason."""
-    skipped_fields: dict[str, str] = {}
-    for topic, rows in series.items():
-        chosen = [selection[topic] for selection in selections if topic in selection]
-        named = {name for names in chosen for name in names or rows[0]}
-        skipped_fields |= {f"{topic} {name}": NOT_CHOSEN for name in rows[0] if name not in named}
-    return skipped_fields
-
-
-def _number(topic: str, message: int, row: Mapping[str, float], name: str) -> float:
-    if name not in row:
-        why = unknown_name("number", name, row)
-        raise ForeignDataError(f"{topic} at message {message}: {why}")
-    return row[name]
-
 
 Clock = Literal["stamp", "log"]
 
 
 class McapReader:
-    """Reads MCAP files of ROS 2 and Foxglove."""
+    """Reads recordings of ROS 2 and Foxglove: MCAP files, and databases of rosbag2."""
 
     def __init__(
         self,
@@ -232,38 +121,46 @@ class McapReader:
         self._resampling = Resampling(_rate(control_hz), clock == "stamp", gap_ns, held)
 
     def episodes(self, path: Path) -> Iterator[Reference]:
-        """Lists the files of a folder and its subfolders, or a single file.
+        """Lists the recordings of a folder and its subfolders, or a single file.
+
+        The files of a recording that rosbag2 split, which its `metadata.yaml` lists, are one
+        episode.
 
         Raises:
-            ValueError: There are none, or no topics are chosen.
+            ValueError: There are none, the file is a part of one, or no topics are chosen.
         """
-        files = [path] if path.is_file() else sorted(path.rglob("*.mcap"))
-        if not files:
-            raise ValueError(f"There are no .mcap files in {path}.")
+        found = takes(path)
         if self._cameras is None or not self._action:
             raise ValueError(
                 "Set the topics, format.cameras={TOPIC: NAME, ...} or {} and "
-                f"format.action={{TOPIC: null}}. {_offered(McapRecording(inside(path, files[0])))}"
+                f"format.action={{TOPIC: null}}. {_offered(found[0].opened())}"
             )
-        for number, file in enumerate(files):
-            name = file.name if file == path else file.relative_to(path).as_posix()
-            read = partial(self._read, path, file, self._cameras)
-            yield Reference(name, last_number(file.stem, number), read)
+        for take in found:
+            yield Reference(take.name, take.number, partial(self._read, take, self._cameras))
 
-    def _read(self, root: Path, path: Path, topics: CameraTopics) -> ImportedEpisode:
-        recording = McapRecording(inside(root, path))
+    def _read(self, take: Take, topics: CameraTopics) -> ImportedEpisode:
+        recording = take.opened()
+        take.check_whole(self._resampling.largest_gap_ns)
         topics.check(recording)
         vectors = [*self._state, *self._action]
-        messages = _messages(recording, vectors, topics.images())
-        line = self._resampling.timeline(messages, [*vectors, *topics.cameras])
-        numbers = {topic: _numbers(recording, messages[topic]) for topic in vectors}
-        state = vector(self._state, numbers, line.latest)
-        action = vector(self._action, numbers, line.latest)
+        messages, images = _messages(recording, vectors, topics.images())
+        rows = {topic: _numbers(recording, messages[topic]) for topic in vectors}
+        chosen = [
+            self._streams(recording, each, messages, rows) for each in (self._state, self._action)
+        ]
+        tracks = {topic: self._resampling.track(topic, images[topic].messages) for topic in images}
+        shown = [stream.track for found in chosen for stream in found]
+        shown += [tracks[topic] for topic in topics.cameras]
+        steps = self._resampling.steps(shown, list(tracks.values()))
+        state, action = (
+            vector(each, found, steps, self._resampling)
+            for each, found in zip((self._state, self._action), chosen, strict=True)
+        )
         meaning = self._layout.meaning(state.names, action.names)
         tree = TransformTree(recording, self._resampling) if self._base else None
         arrays = {
-            "time": (line.steps - line.steps[0]) / 1e9,
-            **self._gripper_poses(tree, line.steps, known=meaning.kinematics is not None),
+            "time": (steps - steps[0]) / 1e9,
+            **self._gripper_poses(tree, steps, known=meaning.kinematics is not None),
             **joint_arrays(
                 meaning,
                 ("the state", state.values if state.names else None),
@@ -271,27 +168,49 @@ class McapReader:
             ),
         }
         cameras = []
-        images: dict[str, Frames] = {}
-        for entry in topics.recorded(recording, messages, line):
+        frames: dict[str, Frames] = {}
+        latest = {topic: self._resampling.shown(tracks[topic], steps) for topic in topics.cameras}
+        for entry in topics.recorded(recording, images, tracks, latest):
             camera, geometry = entry.placed(tree, self._base)
             cameras.append(camera)
-            arrays |= geometry | entry.series(int(line.steps[0]))
-            images |= entry.frames(recording)
+            arrays |= geometry | entry.series(int(steps[0]))
+            frames |= entry.frames(recording)
         return ImportedEpisode(
             meaning.contract(cameras, self._resampling.control_hz, tuple(self._grippers)),
             arrays,
-            images,
+            frames,
             instruction=self._text(recording),
-            extra={"start_ns": int(line.steps[0])},
-            skipped_fields=self._skipped_fields(recording, topics, numbers)
-            | _left_fields(recording, vectors, messages),
+            extra={"start_ns": int(steps[0])},
+            skipped_fields=self._skipped_fields(recording, topics, rows)
+            | _left_fields(recording, vectors, messages)
+            | _left_at_the_beginning(chosen, images),
         )
+
+    def _streams(
+        self,
+        recording: Recording,
+        selection: Selection,
+        messages: Mapping[str, Sequence[Message]],
+        rows: Mapping[str, Rows],
+    ) -> list[Stream]:
+        return [
+            stream
+            for topic, wanted in selection.items()
+            for stream in streams(
+                topic,
+                recording.topics[topic].kind,
+                wanted,
+                messages[topic],
+                rows[topic],
+                self._resampling,
+            )
+        ]
 
     def _skipped_fields(
         self,
-        recording: McapRecording,
+        recording: Recording,
         topics: CameraTopics,
-        numbers: Mapping[str, Sequence[Mapping[str, float]]],
+        rows: Mapping[str, Rows],
     ) -> dict[str, str]:
         """Returns the topics and numbers that no option chooses, with the reason."""
         lenses = [topics.calibration_topic(recording, topic) for topic in topics.cameras]
@@ -304,7 +223,8 @@ class McapReader:
             for topic in recording.topics
             if topic not in used
         }
-        return skipped_fields | left_numbers([self._state, self._action], numbers)
+        kinds = {topic: recording.topics[topic].kind for topic in rows}
+        return skipped_fields | left_numbers([self._state, self._action], kinds, rows)
 
     def _gripper_poses(
         self, tree: TransformTree | None, steps: Times, *, known: bool
@@ -320,7 +240,7 @@ class McapReader:
             for arm, frame in self._grippers.items()
         }
 
-    def _text(self, recording: McapRecording) -> str:
+    def _text(self, recording: Recording) -> str:
         if self._instruction is None:
             return ""
         recording.check_topics([self._instruction])
@@ -340,21 +260,32 @@ def _rate(control_hz: float | None) -> float:
 
 
 def _messages(
-    recording: McapRecording, vectors: Sequence[str], images: Sequence[str]
-) -> dict[str, list[Message]]:
-    """Returns the messages by topic; of images, only the first with its bytes."""
+    recording: Recording, vectors: Sequence[str], images: Sequence[str]
+) -> tuple[dict[str, list[Message]], dict[str, ImageMessages]]:
+    """Returns the messages by topic, and those with images, of which the first has its bytes."""
     recording.check_topics([*vectors, *images])
     found: dict[str, list[Message]] = {topic: [] for topic in (*vectors, *images)}
+    skipped: Counter[str] = Counter()
+    videos = recording.of_kinds(VIDEO_KIND)
     for message in recording.messages(list(found)):
-        kept = found[message.topic]
+        topic = message.topic
         content = message.content
-        if message.topic in images and kept:
+        if topic in images and not found[topic]:
+            if topic in videos and not is_key_frame(topic, skipped[topic], content):
+                skipped[topic] += 1
+                continue
+        elif topic in images:
             content = {key: value for key, value in content.items() if key != "data"}
-        kept.append(Message(message.topic, message.logged_ns, content))
-    return found
+        found[topic].append(Message(topic, message.logged_ns, content))
+    for topic in images:
+        if skipped[topic] and not found[topic]:
+            raise ForeignDataError(f"{topic} has no key frame; a video needs one to decode.")
+    return found, {
+        topic: ImageMessages(found[topic], skipped[topic], topic in videos) for topic in images
+    }
 
 
-def _numbers(recording: McapRecording, messages: Sequence[Message]) -> list[dict[str, float]]:
+def _numbers(recording: Recording, messages: Sequence[Message]) -> list[dict[str, float]]:
     return [
         numbers_of(f"{each.topic} at message {n}", recording.topics[each.topic].kind, each.content)
         for n, each in enumerate(messages)
@@ -362,7 +293,7 @@ def _numbers(recording: McapRecording, messages: Sequence[Message]) -> list[dict
 
 
 def _left_fields(
-    recording: McapRecording, topics: Sequence[str], messages: Mapping[str, Sequence[Message]]
+    recording: Recording, topics: Sequence[str], messages: Mapping[str, Sequence[Message]]
 ) -> dict[str, str]:
     """Returns the fields of joints that have no place, with the reason."""
     skipped_fields: dict[str, str] = {}
@@ -372,7 +303,16 @@ def _left_fields(
     return skipped_fields
 
 
-def _offered(recording: McapRecording) -> str:
+def _left_at_the_beginning(
+    chosen: Sequence[Sequence[Stream]], images: Mapping[str, ImageMessages]
+) -> dict[str, str]:
+    """Returns the topics of which the first messages cannot be used, with the reason."""
+    late = {each.track.name: UNFINISHED for found in chosen for each in found if each.unfinished}
+    late |= {topic: NO_KEY_FRAME for topic, each in images.items() if each.first}
+    return {f"{name} at the beginning": reason for name, reason in late.items()}
+
+
+def _offered(recording: Recording) -> str:
     """Returns the topics of a recording in words."""
     images = recording.of_kinds(*IMAGE_KINDS)
     others = [
@@ -381,6 +321,6 @@ def _offered(recording: McapRecording) -> str:
         if name not in images
     ]
     return (
-        f"{recording.path.name} has images in {', '.join(images) or 'no topic'}; other topics: "
+        f"{recording.name} has images in {', '.join(images) or 'no topic'}; other topics: "
         f"{', '.join(others) or 'none'}."
     )

@@ -4,10 +4,9 @@ Images and calibrations are messages of ROS 2 and Foxglove. Poses come from the 
 in messages of ROS 2's tf2 and Foxglove.
 """
 
-import base64
-import binascii
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,78 +19,14 @@ from stringline.datasets.embodiments.transforms import inverse
 from stringline.datasets.formats.checks import image
 from stringline.datasets.formats.conversions import pose_of_quaternions
 from stringline.datasets.formats.foreign import ForeignDataError, Frames
-from stringline.datasets.formats.image_codecs import counts, decoded
-from stringline.datasets.formats.mcap_recording import (
-    McapRecording,
-    Message,
-    Plain,
-    Resampling,
-    Timeline,
-    Times,
-    latest,
-    nanoseconds,
-    nearest,
-)
+from stringline.datasets.formats.image_codecs import counts
+from stringline.datasets.formats.message_images import image_of
+from stringline.datasets.formats.message_times import Resampling, Times, Track, latest, nearest
+from stringline.datasets.formats.message_video import VIDEO_KIND, is_key_frame, video_frames
+from stringline.datasets.formats.recording import Message, Plain, Recording, nanoseconds
 
-IMAGE_KINDS = ("Image", "RawImage", "CompressedImage")
+IMAGE_KINDS = ("Image", "RawImage", "CompressedImage", VIDEO_KIND)
 CALIBRATION_KINDS = ("CameraInfo", "CameraCalibration")
-
-# Type of an element, and the channels that become red, green and blue; depth has one channel.
-_ENCODINGS: dict[str, tuple[str, int, tuple[int, ...]]] = {
-    "rgb8": ("u1", 3, (0, 1, 2)),
-    "bgr8": ("u1", 3, (2, 1, 0)),
-    "rgba8": ("u1", 4, (0, 1, 2)),
-    "bgra8": ("u1", 4, (2, 1, 0)),
-    "mono8": ("u1", 1, (0, 0, 0)),
-    "16UC1": ("u2", 1, ()),
-    "mono16": ("u2", 1, ()),
-    "32FC1": ("f4", 1, ()),
-}
-_PNG = b"\x89PNG"
-_DEPTH_HEADER = 12  # Bytes before the PNG of image_transport's compressedDepth.
-
-
-def image_of(key: str, frame: int, content: Plain) -> Array:
-    """Returns the image of a message: (H, W, 3) uint8, or depth (H, W) uint16 or float32.
-
-    Raw images are `sensor_msgs/Image` and `foxglove.RawImage`, the others compressed. Depth that is
-    not finite means no return (REP 118) and becomes 0. Messages contain `key` and `frame`.
-    """
-    data = _bytes(key, frame, content.get("data"))
-    if "encoding" in content:
-        found = _raw(key, frame, content, data)
-    elif "compressedDepth" in str(content.get("format")) and data[_DEPTH_HEADER:][:4] == _PNG:
-        found = decoded(key, frame, data[_DEPTH_HEADER:])
-    else:
-        found = decoded(key, frame, data)
-    return np.where(np.isfinite(found), found, 0) if found.dtype.kind == "f" else found
-
-
-def _bytes(key: str, frame: int, data: Any) -> bytes:
-    """Returns the bytes of an image; JSON has them as base64."""
-    try:
-        return base64.b64decode(data, validate=True) if isinstance(data, str) else bytes(data)
-    except (binascii.Error, TypeError, ValueError) as error:
-        raise ForeignDataError(f"{key} at frame {frame} has no image bytes: {error}.") from error
-
-
-def _raw(key: str, frame: int, content: Plain, data: bytes) -> Array:
-    encoding = content["encoding"]
-    if encoding not in _ENCODINGS:
-        why = unknown_name("supported image encoding", encoding, _ENCODINGS)
-        raise ForeignDataError(f"{key} at frame {frame}: {why}")
-    kind, channels, order = _ENCODINGS[encoding]
-    dtype = np.dtype(kind).newbyteorder(">" if content.get("is_bigendian") else "<")
-    height, width, step = (int(content.get(name, 0)) for name in ("height", "width", "step"))
-    row = width * channels * dtype.itemsize
-    if height < 1 or width < 1 or step < row or len(data) < height * step:
-        raise ForeignDataError(
-            f"{key} at frame {frame} has {len(data)} bytes in rows of {step}; an image of "
-            f"{height}x{width} as {encoding} has {height} rows of at least {row}."
-        )
-    rows = np.frombuffer(data, np.uint8, height * step).reshape(height, step)[:, :row]
-    found = np.ascontiguousarray(rows).view(dtype).reshape(height, width, channels)
-    return found[..., list(order)] if order else found[..., 0].astype(dtype.newbyteorder("="))
 
 
 @dataclass(frozen=True)
@@ -167,7 +102,7 @@ STATIC_TOPIC = "/tf_static"
 class TransformTree:
     """The transforms of a recording; each frame has one parent."""
 
-    def __init__(self, recording: McapRecording, resampling: Resampling) -> None:
+    def __init__(self, recording: Recording, resampling: Resampling) -> None:
         """Reads all transforms of a recording."""
         self._gap_ns = resampling.largest_gap_ns
         self._parents: dict[str, str] = {}
@@ -284,7 +219,7 @@ class CameraTopics:
         """Returns the topics with images, depth included."""
         return [*self.cameras, *self.depth.values()]
 
-    def check(self, recording: McapRecording) -> None:
+    def check(self, recording: Recording) -> None:
         """Checks that the topics exist and contain images."""
         recording.check_topics(self.images())
         for topic in self.images():
@@ -295,14 +230,25 @@ class CameraTopics:
                 )
 
     def recorded(
-        self, recording: McapRecording, messages: Mapping[str, Sequence[Message]], line: Timeline
+        self,
+        recording: Recording,
+        images: Mapping[str, "ImageMessages"],
+        tracks: Mapping[str, Track],
+        latest: Mapping[str, Array],
     ) -> list["RecordedCamera"]:
-        """Returns the cameras of a recording; each keeps the images that a step shows."""
+        """Returns the cameras of a recording; each keeps the images that a step shows.
+
+        Args:
+            recording: The recording.
+            images: Messages by topic.
+            tracks: Their times by topic.
+            latest: The number of the message that each step (T,) shows, by topic of a camera.
+        """
         found = []
         for topic, name in self.cameras.items():
-            first = messages[topic][0].content
-            height, width = image_of(topic, 0, first).shape[:2]
-            shown, frame = np.unique(line.latest[topic], return_inverse=True)
+            first = images[topic].messages[0].content
+            height, width = images[topic].first_image(topic).shape[:2]
+            shown, frame = np.unique(latest[topic], return_inverse=True)
             lens = self._lens(recording, topic, (height, width))
             depth = self.depth.get(topic)
             camera = Camera(
@@ -314,32 +260,30 @@ class CameraTopics:
                 distortion_model=lens.distortion_model if lens else "none",
                 distortion=lens.distortion if lens else (),
             )
+            numbers = {topic: shown}
+            if depth:
+                numbers[depth] = _paired(tracks[topic], tracks[depth], shown)
             found.append(
                 RecordedCamera(
                     camera,
                     {"rgb": topic, **({"depth": depth} if depth else {})},
-                    {
-                        "rgb": shown,
-                        **({"depth": _paired(topic, depth, shown, line)} if depth else {}),
-                    },
+                    {each: places + images[each].first for each, places in numbers.items()},
                     frame.astype(np.int32),
-                    line.times[topic][shown],
+                    tracks[topic].times[shown],
                     lens,
                     str(first.get("header", first).get("frame_id", "")),
                 )
             )
         return found
 
-    def calibration_topic(self, recording: McapRecording, topic: str) -> str | None:
+    def calibration_topic(self, recording: Recording, topic: str) -> str | None:
         """Returns the topic of the calibration of images; None without one."""
         if self.calibration is not None:
             return self.calibration.get(topic)
         beside = f"{topic.removesuffix('/compressed').rpartition('/')[0]}/camera_info"
         return beside if beside in recording.of_kinds(*CALIBRATION_KINDS) else None
 
-    def _lens(
-        self, recording: McapRecording, topic: str, size: tuple[int, int]
-    ) -> Calibration | None:
+    def _lens(self, recording: Recording, topic: str, size: tuple[int, int]) -> Calibration | None:
         info = self.calibration_topic(recording, topic)
         if info is None:
             return None
@@ -355,11 +299,33 @@ class CameraTopics:
 
 
 @dataclass(frozen=True)
+class ImageMessages:
+    """The messages of a topic with images: only the first one has its bytes.
+
+    Attributes:
+        messages: The messages.
+        first: Number of the first one among all of the topic: a video begins with a key frame.
+        video: Whether each message is a frame of a video.
+    """
+
+    messages: Sequence[Message]
+    first: int
+    video: bool
+
+    def first_image(self, topic: str) -> Array:
+        """Returns the image of the first message."""
+        content = self.messages[0].content
+        if self.video:
+            return next(video_frames(topic, [(self.first, content)]))[1]
+        return image_of(topic, self.first, content)
+
+
+@dataclass(frozen=True)
 class RecordedCamera:
     """A camera, its topics by kind (`rgb`, `depth`), and the messages of its frames.
 
     Attributes:
-        shown: For each kind the number of the message of each frame (F,).
+        shown: For each topic the number of the message of each frame (F,).
         frame: The frame that each step shows (T,).
         times: Times (F,) of the frames.
         frame_id: The frame of the camera among the transforms.
@@ -391,39 +357,54 @@ class RecordedCamera:
         name = self.camera.name
         return {f"frame/{name}": self.frame, f"time/{name}": (self.times - start_ns) / 1e9}
 
-    def frames(self, recording: McapRecording) -> dict[str, Frames]:
+    def frames(self, recording: Recording) -> dict[str, Frames]:
         """Returns the functions that yield the images."""
         checks = {"rgb": image, "depth": counts}
         return {
             f"{kind}/{self.camera.name}": partial(
-                _frames, recording, topic, self.shown[kind], self.camera, checks[kind]
+                _frames, recording, topic, self.shown[topic], self.camera, checks[kind]
             )
             for kind, topic in self.topics.items()
         }
 
 
-def _paired(colour: str, depth: str, shown: Array, line: Timeline) -> Array:
+def _paired(colour: Track, depth: Track, shown: Array) -> Array:
     """Returns the number of the depth image of each frame (F,)."""
-    wanted = line.times[colour][shown]
-    found = nearest(line.times[depth], wanted)
-    apart = np.abs(line.times[depth][found] - wanted)
+    wanted = colour.times[shown]
+    found = nearest(depth.times, wanted)
+    apart = np.abs(depth.times[found] - wanted)
     if apart.max() > _DEPTH_APART_NS:
         raise ForeignDataError(
-            f"{depth} has no image within {_DEPTH_APART_NS / 1e9:g} s of message "
-            f"{int(shown[apart.argmax()])} of {colour}."
+            f"{depth.name} has no image within {_DEPTH_APART_NS / 1e9:g} s of message "
+            f"{int(shown[apart.argmax()])} of {colour.name}."
         )
     return found
 
 
 def _frames(
-    recording: McapRecording,
+    recording: Recording,
     topic: str,
     shown: Array,
     camera: Camera,
     check: Callable[[str, int, Array, int, int], Array],
 ) -> Iterator[Array]:
     times = Counter(shown.tolist())
-    for number, message in enumerate(recording.messages([topic])):
+    for number, found in _images(recording, topic, times):
         for _ in range(times[number]):
-            found = image_of(topic, number, message.content)
             yield check(topic, number, found, camera.height, camera.width)
+
+
+def _images(
+    recording: Recording, topic: str, wanted: Container[int]
+) -> Iterator[tuple[int, Array]]:
+    """Yields the wanted images of a topic; of a video, all from the first wanted one on."""
+    numbered = enumerate(recording.messages([topic]))
+    if recording.topics[topic].kind == VIDEO_KIND:
+        whole = itertools.dropwhile(
+            lambda pair: not is_key_frame(topic, pair[0], pair[1].content), numbered
+        )
+        yield from video_frames(topic, ((number, each.content) for number, each in whole))
+        return
+    for number, message in numbered:
+        if number in wanted:
+            yield number, image_of(topic, number, message.content)

@@ -22,7 +22,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.files.limits import MOST_OMITTED_BYTES, MOST_OMITTED_CHUNKS
-from stringline.datasets.formats.checks import image, inside
+from stringline.datasets.formats.checks import image, inside, visible_files
 from stringline.datasets.formats.foreign import (
     LEAST_SIDE,
     NO_NUMBERS,
@@ -334,7 +334,7 @@ def recorded_buffer(path: Path) -> Path:
 def recorded_videos(buffer: Path) -> Path | None:
     """Returns the folder of the videos beside a replay buffer, or None."""
     folder = buffer.resolve().parent / FOLDER
-    return folder if any(inside(folder.parent, folder).glob("*/*.mp4")) else None
+    return folder if visible_files(inside(folder.parent, folder), "*/*.mp4") else None
 
 
 def video_cameras(
@@ -351,7 +351,7 @@ def video_cameras(
     Raises:
         ForeignDataError: The episode has no videos, or a file cannot be read.
     """
-    found_files = sorted((folder / str(number)).glob("*.mp4"))
+    found_files = visible_files(folder / str(number), "*.mp4")
     files = {path.stem: inside(folder.parent, path) for path in found_files}
     if not files:
         raise ForeignDataError(f"There are no videos of it in {folder / str(number)}.")

@@ -27,7 +27,14 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, DepthSource
 from stringline.datasets.formats import hdf5
-from stringline.datasets.formats.checks import equal_lengths, image, inside, numbers, positions
+from stringline.datasets.formats.checks import (
+    equal_lengths,
+    image,
+    inside,
+    numbers,
+    positions,
+    visible_files,
+)
 from stringline.datasets.formats.conversions import (
     Dimension,
     NumberVector,
@@ -375,7 +382,7 @@ class LiberoReader(RobomimicReader):
 
     def episodes(self, path: Path) -> Iterator[Reference]:
         """Lists the episodes of a file, or of all files in a folder and its subfolders."""
-        files = [path] if path.is_file() else sorted(path.rglob("*.hdf5"))
+        files = [path] if path.is_file() else visible_files(path, "**/*.hdf5")
         if not files:
             raise ValueError(f"There are no .hdf5 files in {path}.")
         for file in files:

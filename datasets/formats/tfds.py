@@ -25,7 +25,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.limits import MOST_TABLE_BYTES
-from stringline.datasets.formats.checks import read_inside
+from stringline.datasets.formats.checks import read_inside, visible_files
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.store.zarr_layout import DTYPES
@@ -278,7 +278,7 @@ def read_layout(path: Path, split: str | None) -> TfdsLayout:
 def _version(path: Path) -> Path:
     if (path / FEATURES).exists():
         return path
-    found = sorted(file.parent for file in path.glob(f"*/{FEATURES}"))
+    found = [file.parent for file in visible_files(path, f"*/{FEATURES}")]
     if len(found) == 1:
         return found[0]
     names = ", ".join(folder.name for folder in found)
@@ -316,7 +316,7 @@ def _files(folder: Path, split: str | None) -> list[tuple[str, Path]]:
     """Returns the files of a split, or of all, with the split of each."""
     found = [
         (match, path)
-        for path in sorted(folder.glob("*.tfrecord-*"))
+        for path in visible_files(folder, "*.tfrecord-*")
         if (match := _SHARD.fullmatch(path.name))
     ]
     if not found:

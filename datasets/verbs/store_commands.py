@@ -1,6 +1,7 @@
 """The verbs of `stringline-data` that edit, copy and check episode stores.
 
-Edits: trim, delete, split, merge, relabel, filter, calibrate. Copies: cache, depth. Checks: verify.
+Edits: trim, delete, split, merge, relabel, filter, calibrate. Copies: cache, resample, depth.
+Checks: verify.
 """
 
 import logging
@@ -37,6 +38,7 @@ from stringline.datasets.editing.edit import (
     split_episode,
     trim,
 )
+from stringline.datasets.editing.rate_change import RateChange, resample
 from stringline.datasets.images.image_store import ImageStore, is_image_store
 from stringline.datasets.store.store import EpisodeStore, format_size, store_size
 from stringline.datasets.store.transactions import trash_of
@@ -179,6 +181,23 @@ def cache_store(config: DictConfig) -> None:
     seconds = time.perf_counter() - start
     sys.stdout.write(
         f"{copy.path}: {len(copy)} episodes, {format_size(store_size(copy))}, in {seconds:.1f} s.\n"
+    )
+
+
+def resample_store(config: DictConfig) -> None:
+    """Creates or completes a copy of a store at another rate."""
+    store = EpisodeStore.open(config.store)
+    change = RateChange(
+        config.rate_hz, config.relative, config.largest_gap_s, tuple(_as_list(config.leave_out))
+    )
+    copy = resample(
+        store, Path(config.output), change, workers=config.workers or os.cpu_count() or 1
+    )
+    rates = sorted({each.attributes.contract.control_hz for each in store.episodes()})
+    steps = [sum(each.steps for each in one.episodes()) for one in (store, copy)]
+    _print(
+        f"{copy.path}: {len(copy)} episodes, {steps[1]} steps at {change.rate_hz:g} Hz, from "
+        f"{steps[0]} at {', '.join(f'{rate:g}' for rate in rates)} Hz."
     )
 
 

@@ -11,7 +11,7 @@ from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.cameras.resampling import ImageSize, checked_image_size
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.contract.argument_checks import POSITIVE, printable, unknown_name
-from stringline.datasets.formats.foreign import table_of
+from stringline.datasets.formats.foreign import refusals, table_of
 from stringline.datasets.formats.importing import ImportedCameras
 from stringline.datasets.formats.limited_import import import_limited
 from stringline.datasets.images.coco import write_coco
@@ -56,8 +56,8 @@ def import_foreign(config: DictConfig) -> None:
         "already.\n"
     )
     sys.stdout.write(table_of(outcome.skipped_fields, len(outcome.imported)))
-    for name, reason in outcome.refused.items():
-        sys.stdout.write(printable(f"Left out: {name}: {reason}") + "\n")
+    for line in refusals(outcome.refused):
+        sys.stdout.write(f"{printable(line)}\n")
     if outcome.refused:
         kept = len(outcome.imported) + outcome.present
         total = kept + len(outcome.refused)

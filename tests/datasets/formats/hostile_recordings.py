@@ -8,7 +8,7 @@ import lz4.frame
 from mcap.data_stream import RecordBuilder
 from mcap.records import Chunk, DataEnd, Footer, Header
 from tests.datasets.formats.hostile_corpus import Edit, cases, linked_to_secret, piped, written
-from tests.datasets.formats.small_sets import mcap, rlds
+from tests.datasets.formats.small_sets import databases, mcap, mcap_parts, rlds
 
 from stringline.datasets.formats.tfds import masked_crc32c
 
@@ -84,6 +84,32 @@ cases(
         ("a record of an exabyte", exabyte, "cannot be read as MCAP; it is truncated, damaged", 2),
         ("a link out", linked_to_secret, OUT, 2),
         ("a pipe", piped, "is neither a file nor a folder; it is not read.", 2),
+    ],
+)
+
+
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\n" + "".join(
+    f"{chr(c + 1)}: &{chr(c + 1)} [{', '.join([f'*{chr(c)}'] * 9)}]\n" for c in range(98, 120)
+)
+cases(
+    "mcap",
+    "parts of rosbag2",
+    mcap_parts,
+    "take_1/metadata.yaml",
+    [
+        ("a list with aliases of aliases", written(BOMB), "with its aliases it has more than", 2),
+        ("a list that is linked", linked_to_secret, OUT, 2),
+    ],
+)
+cases(
+    "mcap",
+    "a database of rosbag2",
+    databases,
+    "take_1/take_1.db3",
+    [
+        ("a link out", linked_to_secret, OUT, 2),
+        ("a pipe", piped, "is neither a file nor a folder; it is not read.", 2),
+        ("no database", written(b"SQLite format 3\0" * 99), "cannot be read as a database of", 2),
     ],
 )
 

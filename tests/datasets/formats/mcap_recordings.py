@@ -7,17 +7,22 @@ those of Foxglove are reduced to the fields that are set.
 import base64
 import io
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from mcap.reader import make_reader
 from mcap.writer import Writer
 from mcap_protobuf.writer import Writer as ProtobufWriter
 from mcap_ros2.writer import Writer as Ros2Writer
 from numpy.typing import NDArray
 from PIL import Image
+from rosbags.rosbag2 import Writer as BagWriter
 
 START_NS = 1_700_000_000 * 10**9
 HEIGHT, WIDTH = 16, 24
@@ -56,6 +61,9 @@ SCHEMAS = {
         + "\nMSG: std_msgs/MultiArrayDimension\nstring label\nuint32 size\nuint32 stride\n"
     ),
     "std_msgs/msg/String": "string data\n",
+    "foxglove_msgs/msg/CompressedVideo": (
+        "builtin_interfaces/Time timestamp\nstring frame_id\nuint8[] data\nstring format\n"
+    ),
     "tf2_msgs/msg/TFMessage": (
         "geometry_msgs/TransformStamped[] transforms\n" + "=" * 80 + "\n"
         "MSG: geometry_msgs/TransformStamped\nstd_msgs/Header header\nstring child_frame_id\n"
@@ -173,6 +181,41 @@ def write_ros2(path: Path, entries: list[Entry]) -> Path:
             writer.write_message(topic, schemas[kind], fields, time, time)
         writer.finish()
     return path
+
+
+def write_split(folder: Path, entries: list[Entry], at: float, *, listed: bool = True) -> Path:
+    """Writes a recording as rosbag2 splits it in two at a time, in s."""
+    folder.mkdir(parents=True)
+    names = [f"rec_{number}.mcap" for number in range(2)]
+    write_ros2(folder / names[0], [entry for entry in entries if entry[2] < at])
+    write_ros2(folder / names[1], [entry for entry in entries if entry[2] >= at])
+    if listed:
+        described = {"version": 9, "storage_identifier": "mcap", "relative_file_paths": names}
+        text = yaml.safe_dump({"rosbag2_bagfile_information": described})
+        (folder / "metadata.yaml").write_text(text)
+    return folder
+
+
+def write_database(folder: Path, entries: list[Entry], *, definitions: bool = True) -> Path:
+    """Writes a recording as a database of rosbag2, which before ROS 2 Iron had no definitions."""
+    temporary = write_ros2(folder.with_suffix(".mcap"), entries)
+    with temporary.open("rb") as stream, BagWriter(folder, version=9) as writer:
+        connections = {}
+        for schema, channel, message in make_reader(stream).iter_messages():
+            assert schema is not None
+            if channel.topic not in connections:
+                connections[channel.topic] = writer.add_connection(
+                    channel.topic, schema.name, msgdef=schema.data.decode(), rihs01="RIHS01_0"
+                )
+            writer.write(connections[channel.topic], message.log_time, message.data)
+    temporary.unlink()
+    if not definitions:
+        with closing(sqlite3.connect(folder / f"{folder.name}.db3")) as database:
+            database.executescript(
+                "DROP TABLE schema; DROP TABLE message_definitions; "
+                "ALTER TABLE topics DROP COLUMN type_description_hash;"
+            )
+    return folder
 
 
 def jpeg(frame: int) -> bytes:

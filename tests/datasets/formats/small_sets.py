@@ -174,6 +174,23 @@ def mcap(folder: Path) -> Path:
     return root
 
 
+def mcap_parts(folder: Path) -> Path:
+    """Writes recordings that rosbag2 split in two."""
+    for episode in range(EPISODES):
+        entries = mcap_recordings.ros2_entries(0.2 + 0.1 * episode)
+        mcap_recordings.write_split(folder / "bags" / f"take_{episode}", entries, 0.11)
+    return folder / "bags"
+
+
+def databases(folder: Path) -> Path:
+    """Writes recordings as databases of rosbag2."""
+    (folder / "bags").mkdir()
+    for episode in range(EPISODES):
+        entries = mcap_recordings.ros2_entries(0.2 + 0.1 * episode)
+        mcap_recordings.write_database(folder / "bags" / f"take_{episode}", entries)
+    return folder / "bags"
+
+
 def rlds(folder: Path) -> Path:
     """Writes the records of the two files of the fixture, and the first again, into one file."""
     with zipfile.ZipFile(Path(__file__).parent / "fixtures" / "rlds.zip") as archive:
@@ -199,6 +216,8 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
 VARIANTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     **{name: (name, writer) for name, writer in WRITERS.items()},
     "diffusion_policy, videos": ("diffusion_policy", recording),
+    "mcap, parts": ("mcap", mcap_parts),
+    "mcap, databases": ("mcap", databases),
     "lerobot, mp4": ("lerobot", partial(lerobot, images="libx264")),
     "lerobot v3.0": ("lerobot", partial(lerobot, version="v3.0")),
     "lerobot v3.0, mp4": ("lerobot", partial(lerobot, images="libx264", version="v3.0")),

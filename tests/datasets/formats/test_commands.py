@@ -84,7 +84,8 @@ def test_an_import_without_a_readable_episode_says_so(
         file.write_bytes(file.read_bytes()[:-100])
     store = tmp_path / "back"
     status, out, error = data_command("import", f"path={act}", f"store={store}", *OPENINGS)
-    assert (status, out.count("Left out: ")) == (2, 2)
+    assert (status, out.count("Left out: ")) == (2, 1)
+    assert "2 episodes, episode 0 (episode_0.hdf5), episode 1 (episode_1.hdf5): the first: " in out
     assert f"2 of 2 episodes were left out; {store} has none of them." in error
 
 

@@ -1,5 +1,6 @@
 """A bad episode costs one episode, the majority decides the contract, and imports take turns."""
 
+import io
 import json
 import logging
 import shutil
@@ -23,7 +24,14 @@ from tests.datasets.formats.test_rlds import framed
 from stringline.datasets.cameras.resampling import ImageSize
 from stringline.datasets.formats import image_codecs
 from stringline.datasets.formats.act_hdf5 import ActHdf5Reader, ActHdf5Writer
-from stringline.datasets.formats.foreign import ImportedEpisode, Reader, Reference
+from stringline.datasets.formats.checks import blamed_on_data
+from stringline.datasets.formats.foreign import (
+    ForeignDataError,
+    ImportedEpisode,
+    Reader,
+    Reference,
+    refusals,
+)
 from stringline.datasets.formats.importing import ORIGIN, ImportedCameras, import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.tfds import example, records
@@ -38,6 +46,23 @@ def act(tmp_path: Path, samples: Any) -> Path:
         store.write(*samples.episode(4, seed))
     ActHdf5Writer(state_gripper="opening", action_gripper="opening").write(store, tmp_path / "act")
     return tmp_path / "act"
+
+
+@pytest.mark.parametrize("data", [b"", b"no image of any kind"])
+def test_no_message_names_an_object_in_memory(act: Path, imported: Import, data: bytes) -> None:
+    for file in act.iterdir():
+        with h5py.File(file, "r+") as opened:
+            del opened["observations/images/overhead"]
+            opened["observations/images/overhead"] = np.array([np.frombuffer(data, np.uint8)] * 4)
+    outcome = imported(ActHdf5Reader(OPENINGS), act)[1]
+    assert len(outcome.refused) == 3
+    assert not any("object at 0x" in reason for reason in outcome.refused.values())
+
+
+def test_addresses_in_errors_of_libraries_are_left_out() -> None:
+    with pytest.raises(ForeignDataError) as caught, blamed_on_data():
+        raise OSError(f"cannot read {io.BytesIO()}")
+    assert str(caught.value) == "It cannot be read (OSError: cannot read _io.BytesIO)."
 
 
 def without_camera(path: Path) -> None:
@@ -109,6 +134,20 @@ def test_episodes_of_an_older_store_are_known(act: Path, imported: Import) -> No
         extra = {**episode.attributes.extra, ORIGIN: record}
         older.write(episode.arrays, replace(episode.attributes, extra=extra))
     assert import_data(ActHdf5Reader(OPENINGS), act, older).present == 3
+
+
+def test_the_same_error_is_printed_once(
+    act: Path, imported: Import, caplog: pytest.LogCaptureFixture
+) -> None:
+    for file in act.iterdir():
+        file.write_bytes(file.read_bytes()[: -100 - len(file.name)])
+    (act / "episode_1.hdf5").write_bytes(b"")
+    outcome = imported(ActHdf5Reader(OPENINGS), act)[1]
+    printed = [message for message in caplog.messages if message.startswith("Left out: ")]
+    assert (len(outcome.refused), len(printed)) == (3, 2)
+    first, other = refusals(outcome.refused)
+    assert first.startswith("Left out: 2 episodes, episode 0 (episode_0.hdf5), episode 2 (")
+    assert other.startswith("Left out: episode 1 (episode_1.hdf5): episode_1.hdf5 cannot be read")
 
 
 def with_action(**data: Any) -> Callable[[Path], None]:

@@ -17,7 +17,8 @@ from tests.datasets.formats.mcap_recordings import Entry
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.mcap import McapReader
-from stringline.datasets.formats.mcap_recording import Message, Resampling, plain
+from stringline.datasets.formats.message_times import Resampling
+from stringline.datasets.formats.recording import Message, plain
 from stringline.datasets.formats.vector_layout import NamedLayout
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
@@ -245,8 +246,9 @@ def test_velocities_and_efforts_of_joints_are_named(take: Take) -> None:
 
 def test_an_episode_has_a_largest_number_of_steps() -> None:
     far = [Message("/a", 10**9, {}), Message("/a", 10**15, {})]
+    resampling = Resampling(50.0, False, 10**9)
     with pytest.raises(ForeignDataError, match="have 49999951 steps in common; allowed: 1048576"):
-        Resampling(50.0, False, 10**9).timeline({"/a": far}, ["/a"])
+        resampling.steps([resampling.track("/a", far)])
 
 
 def test_held_topics_keep_their_value(take: Take) -> None:
@@ -316,7 +318,7 @@ def altered(topic: str, place: int | None, **fields: Any) -> Change:
 STATES, IMAGES, LENS = "/joint_states", "/front/image_raw", "/front/camera_info"
 NOT_FINITE = altered(STATES, 7, position=[0.0, float("nan"), 50.0])
 NO_TRANSFORM = altered("/tf_static", 0, transforms=[])
-BAYER = altered(IMAGES, 2, encoding="bayer_rggb8")
+BAYER = altered(IMAGES, 2, encoding="bayer_rggb16")
 DEPTH = {"depth": {IMAGES: "/front/depth"}}
 
 
@@ -333,7 +335,8 @@ DEPTH = {"depth": {IMAGES: "/front/depth"}}
         ({}, NOT_FINITE, "/joint_states at frame 7, 'elbow', is nan; every value must be finite."),
         ({}, altered(STATES, 7, name=["waist", "elbow"]), "message 7 has 2 names and 3 positions."),
         ({}, altered(IMAGES, 2, step=60), "/front/image_raw at frame 2 has 1184 bytes in rows"),
-        ({}, BAYER, "There is no supported image encoding 'bayer_rggb8'."),
+        ({}, BAYER, "image encoding 'bayer_rggb16'. Did you mean 'bayer_rggb8' or"),
+        ({}, altered(IMAGES, 3, header=recordings.header(0.198)), "set format.clock=log for the"),
         ({}, altered(LENS, None, width=48), "/front/camera_info calibrates images of 16x48; those"),
         ({}, altered(LENS, 0, k=[0.0] * 9), "has focal lengths 0 and 0: not set?"),
         ({}, altered(LENS, 4, d=[0.1] * 5), "changes at message 4"),

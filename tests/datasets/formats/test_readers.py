@@ -50,6 +50,17 @@ def test_each_episode_is_imported_once(tmp_path: Path, imported: Import, name: s
     assert (len(outcome.imported), outcome.present, len(store)) == (0, EPISODES, EPISODES)
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_hidden_files_of_macos_are_skipped(tmp_path: Path, imported: Import, name: str) -> None:
+    of, write = VARIANTS[name]
+    path = write(tmp_path)
+    path = path.parent if of == "libero" else path
+    for file in [each for each in path.rglob("*") if each.is_file()]:
+        file.with_name(f"._{file.name}").write_bytes(b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X")
+    _, outcome = imported(READERS[of], path)
+    assert (len(outcome.imported), outcome.refused) == (EPISODES, {})
+
+
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]

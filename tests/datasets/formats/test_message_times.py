@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.mcap_recording import latest
+from stringline.datasets.formats.message_times import latest
 
 STEPS = np.rint(np.arange(6) * 1e9 / 30).astype(np.int64)
 
