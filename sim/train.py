@@ -54,6 +54,7 @@ from stringline.policies.probes.probes import (
     first_grasp,
 )
 from stringline.sim.evaluation.suites import check_overrides, suite_of_training, with_suites
+from stringline.sim.evaluation.trained_settings import is_simulated
 from stringline.sim.training.training_data import (
     HeldOutBatches,
     RunCheckpoints,
@@ -232,8 +233,16 @@ def _train(config: DictConfig) -> None:
         raise
     logger.info("The checkpoint is in %s.", plan.directory / END)
     if is_main_process():
-        places = {"checkpoint": plan.directory / END, "output": plan.directory / "evaluation"}
-        report_next("stringline-eval", {name: str(place) for name, place in places.items()})
+        report_next("stringline-eval", _next_evaluation(plan))
+
+
+def _next_evaluation(plan: TrainingPlan) -> dict[str, str]:
+    """Returns the options of the next evaluation: on the recordings, if no task is simulated."""
+    checkpoint = {"checkpoint": str(plan.directory / END)}
+    if any(map(is_simulated, plan.data.tasks())):
+        return {**checkpoint, "output": str(plan.directory / "evaluation")}
+    places = {"dataset": plan.data.paths[0], "output": plan.directory / "offline"}
+    return checkpoint | {name: str(place) for name, place in places.items()}
 
 
 def _plan(config: DictConfig, overrides: Sequence[str]) -> TrainingPlan:

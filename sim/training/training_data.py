@@ -341,9 +341,22 @@ class TrainingData:
             for store, names in zip(self._stores, used, strict=True)
         ]
 
+    def held_out_digests(self) -> list[str]:
+        """Returns the digest of each held-out episode, see `EpisodeStore.digest`."""
+        return [
+            store.digest([name])
+            for store, names in zip(self._stores, self.held_out, strict=True)
+            for name in names
+        ]
+
     def names_of(self, parts: Sequence[Sequence[str]]) -> Sequence[str] | Sequence[Sequence[str]]:
         """Returns the names of episodes of each store; without a mixture, those of its store."""
         return parts if self._mixed else parts[0]
+
+    @property
+    def paths(self) -> list[Path]:
+        """The folder of each store."""
+        return [source.path for source in self._sources]
 
     @property
     def sources(self) -> str | list[dict[str, Any]]:

@@ -71,6 +71,7 @@ def test_a_checkpoint_carries_what_runs_of_it_need(tmp_path: Path) -> None:
         "seed": 0,
         "tasks": {"point": "", "push": "push 0"},
         "stores": [{"episodes": 5, "digest": store.digest()}],
+        "held_out": [store.digest(store.names()[-1:])],
         "instructions": ["push 0", "push 1"],
         "robot_models": ["primitives"],
         "worlds": worlds,
