@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from stringline.datasets.contract.argument_checks import COUNT, unknown_name
+from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.loading.keyposes import NO_EVENT, PREFIX
 from stringline.datasets.loading.windows import Windows
+from stringline.datasets.pointclouds.clouds import find_episode
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.action_spaces.space import ContractActions
@@ -62,8 +63,8 @@ class OfflineSettings:
         checkpoint: Folder or name of a checkpoint.
         output: Folder of the result and the page.
         dataset: Store of the recordings.
-        episodes: Names of episodes, or `all`; if None, the episodes that the training held out, as
-            far as the checkpoint knows them, else all.
+        episodes: Names, prefixes or indices of episodes, or `all`; if None, the episodes that the
+            training held out, as far as the checkpoint knows them, else all.
         windows: Largest number of windows, evenly spaced; if None, all.
         device: Where the policy computes: `cpu`, `cuda`, or `cuda:<number>`.
 
@@ -74,7 +75,7 @@ class OfflineSettings:
     checkpoint: str
     output: Path
     dataset: Path
-    episodes: str | Sequence[str] | None = None
+    episodes: str | int | Sequence[str | int] | None = None
     windows: int | None = 512
     device: str = CPU
 
@@ -165,10 +166,8 @@ def _chosen(
             else "the checkpoint does not tell whether it was trained on them"
         )
         return list(names), f"All {len(names)} episodes of the store were used; {seen}."
-    wanted = [asked] if isinstance(asked, str) else [str(name) for name in asked]
-    for name in wanted:
-        if name not in names:
-            raise unknown_name("episode (or 'all')", name, names)
+    listed = [asked] if isinstance(asked, str | int) else asked
+    wanted = list(dict.fromkeys(find_episode(names, str(name)) for name in listed))
     unseen = len(set(wanted) & set(known))
     return (
         wanted,
