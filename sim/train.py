@@ -31,10 +31,12 @@ from stringline.encoders.training.interfaces import (
 )
 from stringline.encoders.training.monitor import BEST, LATEST, History
 from stringline.encoders.training.settings import (
+    EARLIER_STEPS,
     END,
     check_hardware,
     check_run_directory,
     is_main_process,
+    record_steps,
 )
 from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer, ValidationLoss, augment_batches
@@ -128,14 +130,14 @@ def train(plan: TrainingPlan) -> History:
     directory = plan.directory
     # Settings that cannot be run have failed before, so the directory is not created for them.
     check_run_directory(directory, record.deciding, changed_episodes)
-    checkpoints = RunCheckpoints(directory, policy, plan.model, record.training, plan.trainer.steps)
     callbacks = replace(
-        _callbacks(plan, policy),
-        keep=checkpoints.keep,
-        background=_background(plan),
-        describe=batches.describe,
+        _callbacks(plan, policy), background=_background(plan), describe=batches.describe
     )
     with exclusive(directory) if is_main_process() else nullcontext():
+        earlier = record_steps(directory, record.deciding) if is_main_process() else []
+        facts = {**record.training, **({EARLIER_STEPS: earlier} if earlier else {})}
+        checkpoints = RunCheckpoints(directory, policy, plan.model, facts, plan.trainer.steps)
+        callbacks = replace(callbacks, keep=checkpoints.keep)
         return plan.trainer.fit(
             policy, batches, directory, save_model=checkpoints.end, callbacks=callbacks
         )
