@@ -331,21 +331,22 @@ def check_run_directory(
         )
     if not (changed := list(_changed(stored, plain))):
         return
-    steps = (stored.get("trainer") or {}).get("steps"), (plain.get("trainer") or {}).get("steps")
     if changed != ["trainer.steps"]:
         raise ValueError(
             f"{directory} holds a run with other settings ({', '.join(changed)}). Choose another "
             f"output.{explain(stored, plain) if explain else ''}"
         )
-    if steps[1] < steps[0]:
+    before = stored["trainer"]["steps"]
+    now = plain["trainer"]["steps"]
+    if now < before:
         raise ValueError(
-            f"{directory} holds a run of {steps[0]} steps; got trainer.steps={steps[1]}; allowed: "
-            f"{steps[0]}, or more to train it further. Choose another output for fewer."
+            f"{directory} holds a run of {before} steps; got trainer.steps={now}; allowed: "
+            f"{before}, or more to train it further. Choose another output for fewer."
         )
     if latest_state(directory) is None:
         raise ValueError(
-            f"{directory / STATES} has no state of the run of {steps[0]} steps, from which "
-            f"trainer.steps={steps[1]} could continue. Choose another output, with "
+            f"{directory / STATES} has no state of the run of {before} steps, from which "
+            f"trainer.steps={now} could continue. Choose another output, with "
             "initialise_from=CHECKPOINT to begin with its weights."
         )
 
@@ -372,7 +373,8 @@ def record_steps(directory: Path, fingerprint: Mapping[str, Any]) -> list[int]:
     """
     stored = stored_fingerprint(directory)
     earlier: list[int] = list(stored.get(EARLIER_STEPS, ()))
-    before, now = stored["trainer"]["steps"], fingerprint["trainer"]["steps"]
+    before = stored["trainer"]["steps"]
+    now = fingerprint["trainer"]["steps"]
     if now != before:
         earlier.append(before)
         plain = {**_plain_data(fingerprint), EARLIER_STEPS: earlier}

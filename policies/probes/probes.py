@@ -242,7 +242,8 @@ class MotionErrors:
             The errors by metric, (B, number of measured actions); NaN after the end of an episode.
         """
         steps = list(self.actions.values())
-        planned, expert = planned[:, steps], batch["action"][:, steps]
+        planned = planned[:, steps]
+        expert = batch["action"][:, steps]
         outside = ~batch["action_mask"].bool()[:, steps]
         errors: dict[str, Tensor] = {}
         if self._joints:
