@@ -95,8 +95,8 @@ def seen_plans(policy: Planner, plans: EpisodePlans, most: int) -> list[Figure]:
     for number in chosen.tolist():
         step = int(plans.steps[number])
         view = _View(plans.episode, seen[0], step)
-        height, width = seen[0].height, seen[0].width
-        over = Svg(f'<svg viewBox="0 0 {width} {height}">{"".join(draw(number, view))}</svg>')
+        size = f"{seen[0].width} {seen[0].height}"
+        over = Svg(f'<svg viewBox="0 0 {size}">{"".join(draw(number, view))}</svg>')
         caption = f"{time[step] - time[0]:.1f} s, {plans.errors[number]:.0f} mm"
         label = f"{plans.episode.name}, {seen[0].name}, {caption}"
         image = Image(colour_frame(plans.episode, seen[0].name, view.frame, _LARGEST), label, over)
