@@ -1,9 +1,9 @@
-"""The command `stringline-eval`: evaluates a checkpoint on seeds without demonstrations."""
+"""The command `stringline-eval`: evaluates a checkpoint on unseen seeds, or on recordings."""
 
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,13 @@ from stringline.sim.evaluation.checkpoint_evaluation import (
     CheckpointEvaluation,
     EvaluationSettings,
 )
+from stringline.sim.evaluation.offline_evaluation import (
+    DATASET,
+    OfflineSettings,
+    check_offline,
+    evaluate_offline,
+    with_dataset,
+)
 from stringline.sim.evaluation.results import EpisodeResult, Summary, summaries_table
 from stringline.sim.evaluation.suite_run import SuiteStatistics, run_suite
 from stringline.sim.evaluation.suites import Suite, check_overrides, chosen_suite, with_suites
@@ -30,6 +37,7 @@ from stringline.sim.evaluation.trained_settings import (
     with_trained_settings,
 )
 from stringline.sim.report.evaluation_report import suite_report, task_report
+from stringline.sim.report.offline_report import PAGE, headline, write_offline_report
 from stringline.sim.report.report import Report, write_report
 from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.worlds.task_settings import TaskSettings
@@ -48,12 +56,23 @@ EMULATED_ROBOTS = {
 
 def main() -> None:
     """The command `stringline-eval`; the exit code is 3 if an entry of a suite failed."""
-    run("eval", _evaluate, complete=lambda line: with_trained_settings(with_suites(line)))
+    run("eval", _evaluate, complete=_completed)
+
+
+def _completed(arguments: Sequence[str]) -> list[str]:
+    """Returns a command line as Hydra reads it, in simulation with what the checkpoint recorded."""
+    line = with_dataset(with_suites(arguments))
+    on_recordings = any(argument.startswith(f"{DATASET}.path=") for argument in line)
+    return line if on_recordings else with_trained_settings(line)
 
 
 def _evaluate(config: DictConfig) -> None:
     plain = plain_settings(config)
     overrides = HydraConfig.get().overrides.task
+    check_offline(overrides)
+    if plain[DATASET]["path"] is not None:
+        _evaluate_on_recordings(plain)
+        return
     suite = chosen_suite(plain, overrides)
     check_overrides(overrides)
     # Everything is checked before the first folder is made.
@@ -67,6 +86,24 @@ def _evaluate(config: DictConfig) -> None:
             _evaluate_task(settings, plain)
         else:
             _evaluate_suite(suite, settings, plain)
+
+
+def _evaluate_on_recordings(plain: Mapping[str, Any]) -> None:
+    dataset = dict(plain[DATASET])
+    settings = OfflineSettings(
+        checkpoint=str(plain["checkpoint"]),
+        output=Path(str(plain["output"])),
+        dataset=Path(str(dataset.pop("path"))),
+        device=str(plain["device"]),
+        **dataset,
+    )
+    result = evaluate_offline(settings)
+    with made_folder(settings.output), exclusive(settings.output):
+        result.write()
+        write_offline_report(result)
+    sys.stdout.write(f"{headline(result)}\n{result.linear}\n")
+    page = (settings.output / PAGE).resolve().as_uri()
+    logger.info("Open the page: %s", page)
 
 
 def plain_settings(config: DictConfig) -> dict[str, Any]:

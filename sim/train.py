@@ -31,10 +31,12 @@ from stringline.encoders.training.interfaces import (
 )
 from stringline.encoders.training.monitor import BEST, LATEST, History
 from stringline.encoders.training.settings import (
+    EARLIER_STEPS,
     END,
     check_hardware,
     check_run_directory,
     is_main_process,
+    record_steps,
 )
 from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer, ValidationLoss, augment_batches
@@ -54,6 +56,7 @@ from stringline.policies.probes.probes import (
     first_grasp,
 )
 from stringline.sim.evaluation.suites import check_overrides, suite_of_training, with_suites
+from stringline.sim.evaluation.trained_settings import is_simulated
 from stringline.sim.training.training_data import (
     HeldOutBatches,
     RunCheckpoints,
@@ -127,14 +130,14 @@ def train(plan: TrainingPlan) -> History:
     directory = plan.directory
     # Settings that cannot be run have failed before, so the directory is not created for them.
     check_run_directory(directory, record.deciding, changed_episodes)
-    checkpoints = RunCheckpoints(directory, policy, plan.model, record.training, plan.trainer.steps)
     callbacks = replace(
-        _callbacks(plan, policy),
-        keep=checkpoints.keep,
-        background=_background(plan),
-        describe=batches.describe,
+        _callbacks(plan, policy), background=_background(plan), describe=batches.describe
     )
     with exclusive(directory) if is_main_process() else nullcontext():
+        earlier = record_steps(directory, record.deciding) if is_main_process() else []
+        facts = {**record.training, **({EARLIER_STEPS: earlier} if earlier else {})}
+        checkpoints = RunCheckpoints(directory, policy, plan.model, facts, plan.trainer.steps)
+        callbacks = replace(callbacks, keep=checkpoints.keep)
         return plan.trainer.fit(
             policy, batches, directory, save_model=checkpoints.end, callbacks=callbacks
         )
@@ -232,8 +235,16 @@ def _train(config: DictConfig) -> None:
         raise
     logger.info("The checkpoint is in %s.", plan.directory / END)
     if is_main_process():
-        places = {"checkpoint": plan.directory / END, "output": plan.directory / "evaluation"}
-        report_next("stringline-eval", {name: str(place) for name, place in places.items()})
+        report_next("stringline-eval", _next_evaluation(plan))
+
+
+def _next_evaluation(plan: TrainingPlan) -> dict[str, str]:
+    """Returns the options of the next evaluation: on the recordings, if no task is simulated."""
+    checkpoint = {"checkpoint": str(plan.directory / END)}
+    if any(map(is_simulated, plan.data.tasks())):
+        return {**checkpoint, "output": str(plan.directory / "evaluation")}
+    places = {"dataset": plan.data.paths[0], "output": plan.directory / "offline"}
+    return checkpoint | {name: str(place) for name, place in places.items()}
 
 
 def _plan(config: DictConfig, overrides: Sequence[str]) -> TrainingPlan:

@@ -13,6 +13,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from stringline.datasets.command.graphics_errors import graphics_error
 from stringline.datasets.command.installation import installed_version, missing_package
 
 _POLICY = "OMP_WAIT_POLICY"
@@ -117,12 +118,21 @@ def start(command: str) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped.\n")
         raise SystemExit(INTERRUPTED) from None
-    except ImportError as error:
-        missing = missing_package(error)
-        if missing is None:
+    except Exception as error:
+        message = _of_import(error)
+        if message is None:
             raise
-        sys.stderr.write(f"{Path(sys.argv[0]).name} needs {missing}\n")
+        sys.stderr.write(f"{Path(sys.argv[0]).name}{message}\n")
         raise SystemExit(USER_ERROR) from None
+
+
+def _of_import(error: Exception) -> str | None:
+    """Returns the message for a missing package or driver; None for other errors."""
+    missing = missing_package(error) if isinstance(error, ImportError) else None
+    if missing is not None:
+        return f" needs {missing}"
+    no_driver = graphics_error(error)
+    return None if no_driver is None else f": {no_driver}"
 
 
 def _run(command: str) -> None:

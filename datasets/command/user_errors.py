@@ -16,6 +16,7 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue
 
 import stringline
 from stringline.datasets.command.configuration import Configuration
+from stringline.datasets.command.graphics_errors import graphics_error
 from stringline.datasets.command.installation import missing_package
 from stringline.datasets.contract.argument_checks import unknown_name, unknown_public_name
 
@@ -54,7 +55,8 @@ def explain(
         return _explain_system(cause)
     if isinstance(cause, (ValueError, RuntimeError, OSError)) and raised_here(cause):
         return str(cause)
-    return _explain_import(cause) if isinstance(cause, ImportError) else None
+    imported = _explain_import(cause) if isinstance(cause, ImportError) else None
+    return imported or graphics_error(cause)
 
 
 def _missing_target(error: InstantiationException) -> str | None:

@@ -1,5 +1,6 @@
 """`stringline-data` import, export, images and annotations: exchange with foreign formats."""
 
+import logging
 import sys
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.cameras.resampling import ImageSize, checked_image_size
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.command_line import command_line, report_next
 from stringline.datasets.contract.argument_checks import POSITIVE, printable, unknown_name
 from stringline.datasets.formats.foreign import refusals, table_of
 from stringline.datasets.formats.importing import ImportedCameras
@@ -19,6 +20,9 @@ from stringline.datasets.images.image_store import ImageStore
 from stringline.datasets.images.omni3d import write_omni3d
 from stringline.datasets.images.reading import Omissions, convert_data_set
 from stringline.datasets.store.store import EpisodeStore, new_store
+from stringline.datasets.verbs.next_training import NextTraining
+
+logger = logging.getLogger(__name__)
 
 
 def export_store(config: DictConfig) -> None:
@@ -63,7 +67,20 @@ def import_foreign(config: DictConfig) -> None:
         total = kept + len(outcome.refused)
         place = f"the others are in {config.store}" if kept else f"{config.store} has none of them"
         raise ValueError(f"{len(outcome.refused)} of {total} episodes were left out; {place}.")
-    report_next("stringline-view", {"store": str(config.store)})
+    _report_training(EpisodeStore.open(config.store))
+
+
+def _report_training(store: EpisodeStore) -> None:
+    """Logs how to view the episodes, and as the last line how to train on them."""
+    viewing = {"store": str(store.path)}
+    found = NextTraining.of(store)
+    for note in found.notes:
+        logger.info("%s", note)
+    if not found.command:
+        report_next("stringline-view", viewing)
+        return
+    logger.info("To see an episode: %s", command_line("stringline-view", viewing))
+    logger.info("Next: %s", found.command)
 
 
 def _calibration(config: DictConfig) -> CameraCalibration | None:

@@ -82,8 +82,10 @@ from stringline.encoders.training.partial_loading import (
     load_partial_weights,
 )
 from stringline.encoders.training.settings import (
+    EARLIER_STEPS,
     END,
     check_run_directory,
+    record_steps,
     stored_fingerprint,
 )
 from stringline.encoders.training.trainer import Trainer, ValidationLoss
@@ -345,6 +347,8 @@ def run_perception(
     check_run_directory(directory, fingerprint)
     record = {"steps": trainer.steps, "train": len(data.train), **dict(recipe or {})}
     with exclusive(directory):
+        if earlier := record_steps(directory, fingerprint):
+            record[EARLIER_STEPS] = earlier
         history = _train(network, data, trainer, directory, (model, record), callbacks)
         if settings.probe_images and not history.probes():
             logger.warning("The run was trained without probe_images, so it has no curve.")
@@ -399,11 +403,19 @@ def _train(
 
     def save(trained: nn.Module) -> None:
         # A study of a completed run leaves its checkpoint as it is: other runs may begin with it.
-        if not (directory / END).is_dir():
+        if not _has_checkpoint(directory, trainer.steps):
             save_network(directory / END, network, model, record)
 
     callbacks = replace(callbacks, describe=batches.describe)
     return trainer.fit(network, batches, directory, save_model=save, callbacks=callbacks)
+
+
+def _has_checkpoint(directory: Path, steps: int) -> bool:
+    """Returns whether a run has the checkpoint of its last step."""
+    if not (directory / END).is_dir():
+        return False
+    training: Mapping[str, Any] = load_description(directory / END).get("training", {})
+    return bool(training.get("steps", steps) == steps)
 
 
 def _callbacks(

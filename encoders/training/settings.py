@@ -4,6 +4,7 @@ A run stores the settings that decide its weights in its directory, and compares
 continues.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from stringline.datasets.contract.argument_checks import (
 )
 from stringline.datasets.files.atomic import write_file
 from stringline.encoders.training.optimisation import parameter_groups, warmup_cosine
+
+logger = logging.getLogger(__name__)
 
 # Settings that decide when a run is monitored, and have no effect on the weights.
 MONITORING = ("probe_every", "save_every", "evaluate_every", "log_every", "read_every")
@@ -276,6 +279,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 RUN_FILE = "run.yaml"
+EARLIER_STEPS = "earlier_steps"
 END = "checkpoint"
 
 Explain = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
@@ -307,7 +311,8 @@ def check_run_directory(
 ) -> None:
     """Stores the fingerprint of a run, or compares it with that of the run to continue.
 
-    The fingerprint is all settings that decide the weights, plain data.
+    The fingerprint is all settings that decide the weights, plain data. Its number of steps may be
+    larger than that of the run; then `record_steps` follows, under the lock of the directory.
 
     Raises:
         ValueError: The directory holds a run with another fingerprint, or its file is damaged.
@@ -324,11 +329,78 @@ def check_run_directory(
         raise ValueError(
             f"{file} is damaged. Choose another output, or remove {directory} to start again."
         )
-    if changed := [key for key, value in plain.items() if stored.get(key) != value]:
+    if not (changed := list(_changed(stored, plain))):
+        return
+    if changed != ["trainer.steps"]:
         raise ValueError(
             f"{directory} holds a run with other settings ({', '.join(changed)}). Choose another "
             f"output.{explain(stored, plain) if explain else ''}"
         )
+    before = stored["trainer"]["steps"]
+    now = plain["trainer"]["steps"]
+    if now < before:
+        raise ValueError(
+            f"{directory} holds a run of {before} steps; got trainer.steps={now}; allowed: "
+            f"{before}, or more to train it further. Choose another output for fewer."
+        )
+    if latest_state(directory) is None:
+        raise ValueError(
+            f"{directory / STATES} has no state of the run of {before} steps, from which "
+            f"trainer.steps={now} could continue. Choose another output, with "
+            "initialise_from=CHECKPOINT to begin with its weights."
+        )
+
+
+def _changed(stored: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the names of the entries of a fingerprint that differ, those of the trainer singly."""
+    for key, value in plain.items():
+        before = stored.get(key)
+        if before == value:
+            continue
+        if key == "trainer" and isinstance(before, Mapping):
+            yield from (f"{key}.{name}" for name in value if before.get(name) != value[name])
+        else:
+            yield key
+
+
+def record_steps(directory: Path, fingerprint: Mapping[str, Any]) -> list[int]:
+    """Stores a number of steps that was raised since the run began.
+
+    The fingerprint was checked by `check_run_directory`, and the caller holds the lock.
+
+    Returns:
+        The earlier numbers. Up to the last step of each, the learning rate followed its schedule.
+    """
+    stored = stored_fingerprint(directory)
+    earlier: list[int] = list(stored.get(EARLIER_STEPS, ()))
+    before = stored["trainer"]["steps"]
+    now = fingerprint["trainer"]["steps"]
+    if now != before:
+        earlier.append(before)
+        plain = {**_plain_data(fingerprint), EARLIER_STEPS: earlier}
+        text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False)
+        write_file(directory / RUN_FILE, text.encode())
+        logger.info(
+            "The run of %d steps continues to %d; the learning rate is now that of %d steps.",
+            before,
+            now,
+            now,
+        )
+    return earlier
+
+
+STATES = "state"
+
+
+def latest_state(directory: Path) -> Path | None:
+    """Returns the newest state of a run; None means no state."""
+    states = sorted((directory / STATES).glob("step_*"))
+    return states[-1] if states else None
+
+
+def completed_steps(state: Path) -> int:
+    """Returns the number of steps after which a state was saved."""
+    return int(state.name.removeprefix("step_"))
 
 
 def _plain_data(value: Any) -> Any:

@@ -47,8 +47,11 @@ from stringline.encoders.training.optimisation import (
     split,
 )
 from stringline.encoders.training.settings import (
+    STATES,
     TrainerSettings,
     check_hardware,
+    completed_steps,
+    latest_state,
     make_accelerator,
     rounding,
 )
@@ -260,7 +263,7 @@ def save_state(
     for name, averaged in zip(average.names, average.parameters, strict=True):
         tensors[f"average/{name}"] = averaged
     tensors["average_steps"] = torch.tensor(average.steps)
-    target = directory / "state" / f"step_{step:08d}"
+    target = directory / STATES / f"step_{step:08d}"
     with replaced_directory(target) as fresh:
         save_file(
             {key: tensor.detach().contiguous().clone() for key, tensor in tensors.items()},
@@ -269,12 +272,6 @@ def save_state(
     for older in target.parent.glob("step_*"):
         if older != target:
             shutil.rmtree(older)
-
-
-def latest_state(directory: Path) -> Path | None:
-    """Returns the newest state of a run; None means no state."""
-    states = sorted((directory / "state").glob("step_*"))
-    return states[-1] if states else None
 
 
 def restore_state(
@@ -298,7 +295,7 @@ def restore_state(
             f"The training cannot continue from {state}: {error}. Remove that folder to start "
             f"again."
         ) from error
-    return int(state.name.removeprefix("step_"))
+    return completed_steps(state)
 
 
 def _state_of(
@@ -544,7 +541,9 @@ class Trainer(TrainerSettings):
     weights. Accelerate distributes the run: one process and `torchrun` use the same code, and a
     program with several processes calls `fit` in a `process_group` block. The random numbers of a
     step depend on seed, step and process alone, so a continued run equals an uninterrupted one to
-    the bit.
+    the bit. A run that continues to more steps has the learning rate of a run of that many from
+    there on: it equals an uninterrupted one if its schedule has been the same so far, in the
+    warm-up or with `final_learning_rate=1`.
     """
 
     def fit(

@@ -55,6 +55,7 @@ class TrainingRecord:
         robot_models: The meshes of the arms in the images.
         worlds: The recipes of the simulated demonstrations: task, cameras, rates, options ...
         execution: The execution of the training's evaluations; if None, unknown.
+        held_out: Digests of the held-out episodes, see `EpisodeStore.digest`.
         contract: The contract of the policy; if None, unknown.
     """
 
@@ -64,6 +65,7 @@ class TrainingRecord:
     robot_models: tuple[str, ...] = ()
     worlds: Sequence[Mapping[str, Any]] = ()
     execution: RecordedExecution | None = None
+    held_out: tuple[str, ...] = ()
     contract: Contract | None = None
 
     @classmethod
@@ -99,6 +101,7 @@ class TrainingRecord:
             tuple(map(str, _list(plain.get("robot_models")))),
             tuple(world for world in worlds if isinstance(world, Mapping)),
             RecordedExecution.of(execution) if isinstance(execution, Mapping) else None,
+            tuple(map(str, _list(plain.get("held_out")))),
             contract,
         )
 

@@ -210,12 +210,85 @@ _MOTION_ACTIONS = (1, 4, 8, 16, 32)
 _MOTION_ROWS = 16  # Windows at a time.
 
 
-class MotionProbe:
-    """Measures the errors of single actions on held-out windows.
+class MotionErrors:
+    """Errors of the single actions of planned chunks, collected over windows.
 
     `joints_mrad/<n>` is the mean absolute error of the n-th action over all joints and windows, in
     mrad, and `grippers_mm/<n>` the mean distance of the grippers from the expert's, in mm; n is 1,
-    4, 8, 16, 32 or `last`. `<metric>_hold/<n>` are the errors of holding the measured joints,
+    4, 8, 16, 32 or `last`. `<metric><kind>/<n>` are those of other plans, such as `HOLD`.
+
+    Attributes:
+        actions: The label of each measured action, with its number in a chunk, from 0.
+    """
+
+    def __init__(self, contract: Contract, chunk: int) -> None:
+        """Starts without windows; `chunk` is the number of actions of a plan."""
+        self._places = commanded_places(contract)
+        self._joints = [
+            place
+            for place, each in enumerate(contract.action)
+            if each.kind == "joint" and each.unit == "rad"
+        ]
+        self.actions = {str(number): number - 1 for number in _MOTION_ACTIONS if number <= chunk}
+        self.actions[LAST] = chunk - 1
+        self._found: dict[str, list[Tensor]] = {}
+
+    def add(
+        self, planned: Tensor, batch: Mapping[str, Tensor], kind: str = ""
+    ) -> dict[str, Tensor]:
+        """Adds planned actions (B, T, A) for windows with `action` and `action_mask`.
+
+        Returns:
+            The errors by metric, (B, number of measured actions); NaN after the end of an episode.
+        """
+        steps = list(self.actions.values())
+        planned = planned[:, steps]
+        expert = batch["action"][:, steps]
+        outside = ~batch["action_mask"].bool()[:, steps]
+        errors: dict[str, Tensor] = {}
+        if self._joints:
+            errors[JOINTS] = 1e3 * (planned - expert)[..., self._joints].abs().mean(dim=-1)
+        if self._places is not None:
+            apart = (self._places(planned) - self._places(expert)).norm(dim=-1).mean(dim=-1)
+            errors[GRIPPERS] = 1e3 * apart
+        errors = {name: error.masked_fill(outside, torch.nan) for name, error in errors.items()}
+        for name, error in errors.items():
+            self._found.setdefault(f"{name}{kind}", []).append(error)
+        return errors
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the means over all windows, in the order of the actions."""
+        means = {name: torch.cat(parts).nanmean(dim=0) for name, parts in self._found.items()}
+        return {
+            f"{name}/{label}": float(mean)
+            for name, each in means.items()
+            for label, mean in zip(self.actions, each, strict=True)
+            if not mean.isnan()
+        }
+
+
+def joint_baselines(
+    batch: Mapping[str, Tensor], linear: ChunkRemainder | None, contract: Contract
+) -> dict[str, Tensor]:
+    """Returns what the joints alone tell about the actions of windows, (B, T, A) by kind.
+
+    `HOLD` holds the measured joints, as far as the contract has such actions. `LINEAR` is the
+    fitted map of `linear_motion`; if that is None, there is none.
+    """
+    action = batch["action"]
+    found: dict[str, Tensor] = {}
+    if can_hold(contract):
+        found[HOLD] = HeldActions(contract)(batch)[:, None].expand_as(action)
+    if linear is not None:
+        normal = linear.restore(torch.zeros_like(action), batch)
+        found[LINEAR] = linear.action_range.restore(normal)
+    return found
+
+
+class MotionProbe:
+    """Measures the errors of single actions on held-out windows; see `MotionErrors`.
+
+    Beside those of the policy, `<metric>_hold/<n>` are the errors of holding the measured joints,
     `<metric>_linear/<n>` those of a linear map of joints and velocities, fitted to the training
     windows, without any image.
     """
@@ -231,23 +304,11 @@ class MotionProbe:
             contract: Contract of the data.
         """
         self._windows = dict(windows)
-        self._places = commanded_places(contract)
-        self._joints = [
-            place
-            for place, each in enumerate(contract.action)
-            if each.kind == "joint" and each.unit == "rad"
-        ]
-        chunk = self._windows["action"].shape[1]
-        self._chosen = {str(number): number - 1 for number in _MOTION_ACTIONS if number <= chunk}
-        self._chosen[LAST] = chunk - 1
-        self._known: dict[str, float] = {}
-        if can_hold(contract):
-            held = HeldActions(contract)(self._windows)[:, None]
-            self._known |= self._errors(held.expand_as(self._windows["action"]), HOLD)
-        if linear is not None:
-            action = self._windows["action"]
-            normal = linear.restore(torch.zeros_like(action), self._windows)
-            self._known |= self._errors(linear.action_range.restore(normal), LINEAR)
+        self._contract = contract
+        known = self._errors()
+        for kind, planned in joint_baselines(windows, linear, contract).items():
+            known.add(planned, windows, kind)
+        self._known = known.metrics()
 
     def __call__(self, policy: nn.Module) -> dict[str, float]:
         """Returns the metrics of a policy, of one sample for each window, and of both baselines."""
@@ -262,25 +323,12 @@ class MotionProbe:
                 for key, value in self._windows.items()
             }
             planned.append(policy.predict(part, generator).cpu())
-        return {**self._errors(torch.cat(planned)), **self._known}
+        found = self._errors()
+        found.add(torch.cat(planned), self._windows)
+        return {**found.metrics(), **self._known}
 
-    def _errors(self, planned: Tensor, kind: str = "") -> dict[str, float]:
-        """Returns the metrics of planned actions (B, T, A), in the order of the actions."""
-        expert = self._windows["action"]
-        inside = self._windows["action_mask"].bool()
-        errors: dict[str, Tensor] = {}
-        if self._joints:
-            off = (planned - expert)[..., self._joints].abs().mean(dim=-1)
-            errors[JOINTS] = 1e3 * off
-        if self._places is not None:
-            apart = (self._places(planned) - self._places(expert)).norm(dim=-1).mean(dim=-1)
-            errors[GRIPPERS] = 1e3 * apart
-        return {
-            f"{name}{kind}/{label}": float(error[:, step][inside[:, step]].mean())
-            for name, error in errors.items()
-            for label, step in self._chosen.items()
-            if inside[:, step].any()
-        }
+    def _errors(self) -> MotionErrors:
+        return MotionErrors(self._contract, self._windows["action"].shape[1])
 
 
 def linear_motion(policy: ChunkPolicy) -> ChunkRemainder | None:
@@ -350,17 +398,21 @@ class KeyposeProbe:
         ]
         found = torch.cat([policy.predict(part, generator) for part in parts])
         windows = {key: value.to(device) for key, value in self._windows.items()}
-        errors = keypose_errors(found, windows)
-        opens = errors["release"] > 0
-        metrics: dict[str, float] = {}
-        for name, rows in (("close", ~opens), ("open", opens)):
-            if rows.any():
-                metrics[f"{name}_mm"] = float(errors["nearest_mm"][rows].median())
-                metrics[f"{name}_90_mm"] = float(errors["nearest_mm"][rows].quantile(0.9))
-        if len(opens):
-            metrics["keypose_deg"] = float(errors["rotation_deg"].median())
-            metrics["right_arm"] = float(errors["right_arm"].mean())
-        return metrics
+        return keypose_metrics(keypose_errors(found, windows))
+
+
+def keypose_metrics(errors: Mapping[str, Tensor]) -> dict[str, float]:
+    """Returns the metrics of a `KeyposeProbe` from the errors of `keypose_errors`, (E,) by name."""
+    opens = errors["release"] > 0
+    metrics: dict[str, float] = {}
+    for name, rows in (("close", ~opens), ("open", opens)):
+        if rows.any():
+            metrics[f"{name}_mm"] = float(errors["nearest_mm"][rows].median())
+            metrics[f"{name}_90_mm"] = float(errors["nearest_mm"][rows].quantile(0.9))
+    if len(opens):
+        metrics["keypose_deg"] = float(errors["rotation_deg"].median())
+        metrics["right_arm"] = float(errors["right_arm"].mean())
+    return metrics
 
 
 def keypose_errors(prediction: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

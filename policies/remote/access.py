@@ -158,9 +158,12 @@ class ServerAccess:
 
 
 def bearer(headers: Headers) -> str | None:
-    """Returns the token of the header `Authorization: Bearer TOKEN` (RFC 6750); None: none."""
+    """Returns the token of the header `Authorization: Bearer TOKEN` (RFC 6750); None: none.
+
+    openpi's client writes `Api-Key TOKEN`.
+    """
     kind, _, token = ", ".join(headers.get_all("Authorization")).partition(" ")
-    return token.strip() if kind.lower() == "bearer" else None
+    return token.strip() if kind.lower() in ("bearer", "api-key") else None
 
 
 def read_token(path: Path) -> str:
@@ -188,13 +191,18 @@ def token_for(address: str) -> str | None:
     """
     if not (file := os.environ.get(TOKEN_VARIABLE)):
         return None
+    check_encrypted(address, f"The token of {TOKEN_VARIABLE}")
+    return read_token(Path(file))
+
+
+def check_encrypted(address: str, secret: str) -> None:
+    """Raises a ValueError if a secret, the subject of a sentence, would be sent unencrypted."""
     parts = urlsplit(address)
     if parts.scheme != "wss" and parts.hostname not in LOCAL:
         raise ValueError(
-            f"The token of {TOKEN_VARIABLE} would be sent unencrypted to {address}; allowed: "
-            f"addresses with wss://, and this machine ({', '.join(LOCAL)})."
+            f"{secret} would be sent unencrypted to {address}; allowed: addresses with wss://, and "
+            f"this machine ({', '.join(LOCAL)})."
         )
-    return read_token(Path(file))
 
 
 def _read_private(kind: str, path: Path) -> str:

@@ -3,6 +3,7 @@
 A `Connection` answers every message with one.
 """
 
+import weakref
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +16,7 @@ from websockets.exceptions import (
     WebSocketException,
 )
 from websockets.frames import CloseCode
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from stringline.datasets.contract.contract import Contract, Observation
 from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix, prefix_error
@@ -30,6 +31,7 @@ from stringline.policies.remote.protocol import (
     unpack,
 )
 
+CLOSE_TIMEOUT_S = 2.0
 # A server closes with these for a client that will fail again.
 FINAL = (CloseCode.POLICY_VIOLATION, CloseCode.MESSAGE_TOO_BIG)
 
@@ -37,17 +39,19 @@ FINAL = (CloseCode.POLICY_VIOLATION, CloseCode.MESSAGE_TOO_BIG)
 class Connection:
     """Sends and receives maps with arrays.
 
+    It is closed when it is no longer used, and at the exit of the program, also after an error.
+
     Args:
         address: Such as `ws://127.0.0.1:8765`.
         timeout_s: Timeout of the connection and of each message.
-        token: Sent as `Authorization: Bearer TOKEN`; if None, not sent.
+        authorization: The header of that name, such as `Bearer TOKEN`; if None, not sent.
 
     Raises:
         RemoteError: The server refuses the connection.
         RemoteUnavailableError: The connection failed otherwise.
     """
 
-    def __init__(self, address: str, timeout_s: float, token: str | None = None) -> None:
+    def __init__(self, address: str, timeout_s: float, authorization: str | None = None) -> None:
         self._address = address
         self._timeout_s = timeout_s
         try:
@@ -56,8 +60,11 @@ class Connection:
                 compression=None,
                 max_size=LARGEST_ANSWER,
                 open_timeout=timeout_s,
+                close_timeout=CLOSE_TIMEOUT_S,
                 proxy=None,
-                additional_headers={} if token is None else {"Authorization": f"Bearer {token}"},
+                additional_headers={}
+                if authorization is None
+                else {"Authorization": authorization},
             )
         except InvalidStatus as error:
             reason = (error.response.body or b"").decode(errors="replace")[:500].strip()
@@ -68,6 +75,9 @@ class Connection:
             raise RemoteUnavailableError(
                 f"There is no policy server at {address}: {error or type(error).__name__}."
             ) from error
+        # Not __del__: at the exit it runs when the thread that reads the socket has stopped, for
+        # which the closing handshake would wait without end. This runs before.
+        self._end = weakref.finalize(self, _close, self._socket)
 
     def request(self, message: object) -> dict[str, Any]:
         """Sends one message and returns the answer."""
@@ -102,8 +112,7 @@ class Connection:
 
     def close(self) -> None:
         """Closes the connection."""
-        with suppress(WebSocketException, OSError):
-            self._socket.close()
+        self._end()
 
     def _ended(self, what: str, error: Exception) -> RemoteError:
         """Returns the error for a connection that has ended."""
@@ -111,6 +120,11 @@ class Connection:
         final = closed is not None and closed.code in FINAL
         kind = RemoteError if final else RemoteUnavailableError
         return kind(f"{self._address} {what}: {error}.")
+
+
+def _close(socket: ClientConnection) -> None:
+    with suppress(WebSocketException, OSError):
+        socket.close()
 
 
 STATE = ("time", "joints/", "T_base_gripper/", "instruction")
@@ -154,7 +168,9 @@ class RemotePolicy:
 
     def connect(self) -> tuple[Connection, dict[str, Any]]:
         """Returns a connection and the greeting of the server."""
-        connection = Connection(self.address, self._timeout_s, token_for(self.address))
+        token = token_for(self.address)
+        bearing = None if token is None else f"Bearer {token}"
+        connection = Connection(self.address, self._timeout_s, bearing)
         hello = connection.receive()
         if hello.get("protocol") != PROTOCOL:
             connection.close()
@@ -236,11 +252,6 @@ class RemoteSession:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        """Ends the episode when a runner drops the session."""
-        if hasattr(self, "_connection"):
-            self.close()
 
     def _request(self, message: dict[str, Any]) -> dict[str, Any]:
         answer = self._connection.request(message)

@@ -17,6 +17,7 @@ from stringline.datasets.contract.contract import Camera, Contract, Observation
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats.conversions import gripper_convention
 from stringline.policies.chunks.chunk import ActionChunk
+from stringline.policies.remote.access import check_encrypted
 from stringline.policies.remote.client import Connection
 from stringline.policies.remote.protocol import RemoteError
 
@@ -43,12 +44,14 @@ class OpenpiPolicy:
         image_size: Rows and columns of the sent images, which the server resizes.
         control_hz: Actions per second.
         timeout_s: Timeout of the connection and of each answer.
+        api_key: Key of the server, sent as `Authorization: Api-Key KEY`; if None, not sent.
 
     Attributes:
         contract: The contract of ALOHA with the sent images.
 
     Raises:
-        ValueError: A convention or camera does not exist.
+        ValueError: A convention or camera does not exist, or the key would be sent unencrypted to
+            another machine.
     """
 
     def __init__(
@@ -62,7 +65,11 @@ class OpenpiPolicy:
         image_size: int = 224,
         control_hz: float = 50.0,
         timeout_s: float = 120.0,
+        api_key: str | None = None,
     ) -> None:
+        if api_key is not None:
+            check_encrypted(address, "The key api_key")
+        self.authorization = None if api_key is None else f"Api-Key {api_key}"
         for name in cameras:
             if name not in CAMERAS:
                 raise unknown_name("openpi camera", name, CAMERAS)
@@ -116,7 +123,7 @@ class OpenpiSession:
 
     def __init__(self, policy: OpenpiPolicy) -> None:
         self._policy = policy
-        self._connection = Connection(policy.address, policy.timeout_s)
+        self._connection = Connection(policy.address, policy.timeout_s, policy.authorization)
         self.about = self._connection.receive()
 
     def plan(self, observation: Observation) -> ActionChunk:

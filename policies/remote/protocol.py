@@ -19,6 +19,10 @@ If the session supports action prefixes (`commits`), a request may contain one, 
 
     "committed": {"time": (K,), "action": (K, A), "weight": (K,)}
 
+openpi's client sends an observation alone, a map with `time` and without `type`, and gets
+{"actions": (T, A), "time": (T,)}, or text after an error. An episode, with the seed 0, begins with
+the connection and with each observation that is not later than the last one.
+
 `training` has the known entries `tasks` (instruction by task), `instructions`, `robot_models`,
 `worlds` and `execution` of the checkpoint's record; older servers do not send it.
 

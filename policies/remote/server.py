@@ -7,6 +7,7 @@ and answers to pings need bounded memory. A `ServedEpisode` answers the requests
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import Event
@@ -81,22 +82,28 @@ class ServedEpisode:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._session: Session | None = None
+        self._last = math.inf  # Time of the last observation of openpi's client, s.
+        self._is_openpi = False
 
-    def answer(self, request: bytes | None) -> dict[str, Any]:
-        """Answers one request, None for text; errors become error messages."""
+    def answer(self, request: bytes | None) -> dict[str, Any] | str:
+        """Answers one request, None for text; errors become error messages, for openpi text."""
         try:
             return self._answer(request)
         except (ValueError, KeyError) as error:
-            return _error(CLIENT_ERROR, str(error))
+            failed = _error(CLIENT_ERROR, str(error))
         except Exception as error:
             logger.exception("The policy failed:")
-            return _error(SERVER_ERROR, f"The policy failed: {type(error).__name__}: {error}")
+            failed = _error(SERVER_ERROR, f"The policy failed: {type(error).__name__}: {error}")
+        return str(failed["message"]) if self._is_openpi else failed
 
     def _answer(self, request: bytes | None) -> dict[str, Any]:
         """Answers one request; raises a ValueError if it is not valid now."""
         if request is None:
             raise ValueError("A message is text; allowed: msgpack bytes.")
         message = unpack(request, most_entries=REQUEST_ENTRIES, longest_list=REQUEST_LIST)
+        if isinstance(message, dict) and "type" not in message and "time" in message:
+            self._is_openpi = True
+            return self._infer(message)
         kind = field(message, "type", str)
         if kind == "begin":
             self._session = self._policy.session(field(message, "seed", int))
@@ -113,6 +120,18 @@ class ServedEpisode:
                 prefix,
             )
         raise unknown_name("message type", kind, ("begin", "plan"))
+
+    def _infer(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Answers openpi's client, which does not tell when an episode begins.
+
+        One begins, with the seed 0, if the time is not later than that of the last observation.
+        """
+        now = float(field(observation, "time", (int, float, np.generic, np.ndarray)))
+        if self._session is None or now <= self._last:
+            self._session = self._policy.session(0)
+        self._last = now
+        chunk = self._plan(observation, now, None)
+        return {"actions": chunk["action"], "time": chunk["time"]}
 
     def _plan(
         self, observation: dict[str, Any], stamp: float, prefix: ActionPrefix | None
@@ -246,7 +265,7 @@ class PolicyServer:
                     early = "A request came before the answer to the last one."
                     await connection.close(CloseCode.POLICY_VIOLATION, early)
                     return
-                await connection.send(pack(answer))
+                await connection.send(answer if isinstance(answer, str) else pack(answer))
                 slot.end()
         finally:
             receiving.cancel()
@@ -258,7 +277,7 @@ class PolicyServer:
         request: bytes | None,
         pause_s: float,
         receiving: "asyncio.Task[bytes | None]",
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any] | str:
         """Answers a request at the client's turn, unless it does not wait until then."""
         async with self._queue.turn(pause_s):
             if receiving.done():

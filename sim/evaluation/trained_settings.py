@@ -89,19 +89,31 @@ def _contract_overrides(record: TrainingRecord, given: Mapping[str, str]) -> lis
 def _choice(record: TrainingRecord, trust: Trust) -> str:
     """Returns the override that chooses the task of the record."""
     task, *others = record.tasks
+    recordings = (
+        f"stringline-eval checkpoint={record.where} dataset=STORE measures it on recordings."
+    )
     if others:
-        raise ValueError(
-            f"{record.where} was trained on {', '.join(record.tasks)}. Choose one: task={task}."
-        )
+        choose = f"Choose one: task={task}." if any(map(is_simulated, record.tasks)) else recordings
+        raise ValueError(f"{record.where} was trained on {', '.join(record.tasks)}. {choose}")
     if is_user_task(task):
         trust.check(ClassName.parse(task, "task"))
     try:
         return task_override(task)
     except ValueError as error:
         raise ValueError(
-            f"{record.where} was trained on {task}, which is not installed. {error} Install it, "
-            f"or choose another task: task=NAME."
+            f"{record.where} was trained on {task}, which has no simulation here. {error} Install "
+            f"it, or choose another task: task=NAME. {recordings}"
         ) from error
+
+
+def is_simulated(task: str) -> bool:
+    """Returns whether a task has a name of the simulation; those of users are not looked up."""
+    return is_user_task(task) or task in _known_tasks()
+
+
+def _known_tasks() -> list[str]:
+    folder = Path(stringline.__file__).parent / "configs" / "task"
+    return [file.stem for file in folder.glob("*.yaml")]
 
 
 def task_override(task: str) -> str:
@@ -113,8 +125,6 @@ def task_override(task: str) -> str:
     if is_user_task(task):
         task_class(task)
         return f"task.name={task}"
-    folder = Path(stringline.__file__).parent / "configs" / "task"
-    known = [file.stem for file in folder.glob("*.yaml")]
-    if task not in known:
+    if task not in (known := _known_tasks()):
         raise unknown_name("task", task, known)
     return f"task={task}"

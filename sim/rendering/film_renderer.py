@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.sim.rendering.opengl_context import open_graphics
+from stringline.sim.rendering.opengl_context import drawing_context, open_graphics
 
 SAMPLES = 4  # Per pixel. In software they take a third of the time of twice the resolution.
 # A finer or smaller shadow map draws dots on the arms where their surface is along the light.
@@ -99,8 +99,8 @@ class FilmRenderer:
         self._model = model
         self._rect = mujoco.MjrRect(0, 0, width, height)
         self._graphics = open_graphics(width, height)
-        self._context = mujoco.MjrContext(
-            _finer(model, height, width), mujoco.mjtFontScale.mjFONTSCALE_100.value
+        self._context = drawing_context(
+            _finer(model, height, width), mujoco.mjtFontScale.mjFONTSCALE_100
         )
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._scene = mujoco.MjvScene(model, maxgeom=model.ngeom + 100)

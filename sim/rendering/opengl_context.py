@@ -10,13 +10,13 @@ import importlib
 import os
 import platform
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-NO_GRAPHICS = (
-    "OpenGL, which draws the images, is not available ({reason}). On a machine without a screen "
-    "install EGL with Mesa (Debian, Ubuntu: `apt install libegl1 libgl1 libgl1-mesa-dri`) and set "
-    "MUJOCO_GL=egl; on a desktop unset MUJOCO_GL. Tasks run without OpenGL if cameras is empty."
-)
+from stringline.datasets.command.graphics_errors import graphics_error, no_graphics
+
+if TYPE_CHECKING:  # Its import may fail, which this module explains.
+    import mujoco
+
 FORKED = (
     "This process was forked after images had been drawn, and OpenGL does not survive a fork. "
     "Start processes with spawn: multiprocessing.get_context('spawn'), AsyncVectorEnv(..., "
@@ -49,9 +49,9 @@ def import_bindings() -> None:
     try:
         importlib.import_module("dm_control.mjcf")
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) or not os.environ.get("MUJOCO_GL"):
+        if (message := graphics_error(error)) is None:
             raise
-        raise _no_graphics(error) from error
+        raise RuntimeError(message) from error
 
 
 def open_graphics(width: int, height: int) -> GraphicsContext:
@@ -67,8 +67,24 @@ def open_graphics(width: int, height: int) -> GraphicsContext:
         context = _back_end()(width, height)
         context.make_current()
     except Exception as error:  # Each back end fails differently, from AttributeError to OSError.
-        raise _no_graphics(error) from error
+        raise RuntimeError(no_graphics(error)) from error
     return context
+
+
+def drawing_context(
+    model: "mujoco.MjModel", font_scale: "mujoco.mjtFontScale"
+) -> "mujoco.MjrContext":
+    """Returns what MuJoCo draws a model with, in the current OpenGL context of this thread.
+
+    Raises:
+        RuntimeError: OpenGL is not available: without a screen GLFW fails only here.
+    """
+    import mujoco
+
+    try:
+        return mujoco.MjrContext(model, font_scale.value)
+    except mujoco.FatalError as error:
+        raise RuntimeError(no_graphics(error)) from error
 
 
 def forked() -> bool:
@@ -82,12 +98,18 @@ def use_egl_in_dm_control() -> None:
     dm_control would choose GLFW, which needs a screen. Our own images do not use dm_control's
     renderer; those of third-party worlds do. dm_control 1.0 chooses at its import, which is over;
     so its choice is replaced.
+
+    Raises:
+        RuntimeError: EGL is not available.
     """
     if os.environ.get("MUJOCO_GL") or _screen():
         return
     from dm_control import _render
 
-    _render.Renderer = _render._import_egl()
+    try:
+        _render.Renderer = _render._import_egl()
+    except Exception as error:
+        raise RuntimeError(no_graphics(error)) from error
 
 
 def _screen() -> bool:
@@ -96,10 +118,6 @@ def _screen() -> bool:
         or os.environ.get("WAYLAND_DISPLAY")
         or platform.system() != "Linux"
     )
-
-
-def _no_graphics(error: Exception) -> RuntimeError:
-    return RuntimeError(NO_GRAPHICS.format(reason=f"{type(error).__name__}: {error}"))
 
 
 def _back_end() -> Callable[[int, int], GraphicsContext]:

@@ -19,7 +19,13 @@ from dm_control import mjcf
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.sim.rendering.opengl_context import FORKED, GraphicsContext, forked, open_graphics
+from stringline.sim.rendering.opengl_context import (
+    FORKED,
+    GraphicsContext,
+    drawing_context,
+    forked,
+    open_graphics,
+)
 
 
 def use_nearest_mipmap(
@@ -291,18 +297,18 @@ class Renderer:
         self._graphics = None
 
     def _open(self) -> None:
-        self._graphics = open_graphics(self._fine.width, self._fine.height)
-        # Registered after the driver's own exit handler, hence called before it: a context that
-        # outlives its driver reports errors at exit.
-        atexit.register(_close, weakref.ref(self))
-        self._graphics.make_current()
+        graphics = open_graphics(self._fine.width, self._fine.height)
         model = self._model
         if self._pretty:
             model = copy.copy(model)
             model.vis.quality.shadowsize = SHADOW_PIXELS
             model.vis.global_.offwidth = self._fine.width
             model.vis.global_.offheight = self._fine.height
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+        self._context = drawing_context(model, mujoco.mjtFontScale.mjFONTSCALE_100)
+        self._graphics = graphics
+        # Registered after the driver's own exit handler, hence called before it: a context that
+        # outlives its driver reports errors at exit.
+        atexit.register(_close, weakref.ref(self))
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR.value
         self._textures = self._scenery.version

@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.sim.looks.families import HELD_OUT, SEEN, Family
-from stringline.sim.rendering.opengl_context import FORKED, GraphicsContext, forked, open_graphics
+from stringline.sim.rendering.opengl_context import (
+    FORKED,
+    GraphicsContext,
+    drawing_context,
+    forked,
+    open_graphics,
+)
 from stringline.sim.scenes.assets import TEXTURES, Mesh, Solid, Vectors, turned
 from stringline.sim.scenes.rooms import PlacedAsset, Room
 
@@ -309,7 +315,7 @@ class RoomRenderer:
         self._graphics.make_current()
         self._free_context()
         self._room = room
-        context = mujoco.MjrContext(room.model, mujoco.mjtFontScale.mjFONTSCALE_50.value)
+        context = drawing_context(room.model, mujoco.mjtFontScale.mjFONTSCALE_50)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, context)
         context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR.value
         self._context = context

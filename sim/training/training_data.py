@@ -36,7 +36,12 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import trash_of
 from stringline.encoders.training.checkpoint import ASKED_FOR
-from stringline.encoders.training.settings import END, stored_fingerprint
+from stringline.encoders.training.settings import (
+    END,
+    completed_steps,
+    latest_state,
+    stored_fingerprint,
+)
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.action_spaces.space import ContractActions
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
@@ -88,11 +93,9 @@ def begun_episodes(directory: Path, stores: object) -> list[list[str]] | None:
     `stores` are plain data, `TrainingData.sources`. None means that the directory holds no
     unfinished run of these stores; `check_run_directory` explains a damaged file.
     """
-    if (directory / END).exists():
-        return None
     try:
         run = stored_fingerprint(directory)
-        if run is None:
+        if run is None or _is_finished(directory, run):
             return None
         parts = (run["training"], run["held_out"])
         if run["store"] != stores:
@@ -101,6 +104,13 @@ def begun_episodes(directory: Path, stores: object) -> list[list[str]] | None:
         return [[*training, *held_out] for training, held_out in pairs]
     except (yaml.YAMLError, KeyError, TypeError, ValueError):
         return None
+
+
+def _is_finished(directory: Path, run: Mapping[str, Any]) -> bool:
+    """Returns whether a run has the checkpoint of its last step, also of a raised number."""
+    state = latest_state(directory)
+    done = None if state is None else completed_steps(state)
+    return (directory / END).exists() and (done is None or done >= run["trainer"]["steps"])
 
 
 def changed_episodes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -345,9 +355,22 @@ class TrainingData:
             for store, names in zip(self._stores, used, strict=True)
         ]
 
+    def held_out_digests(self) -> list[str]:
+        """Returns the digest of each held-out episode, see `EpisodeStore.digest`."""
+        return [
+            store.digest([name])
+            for store, names in zip(self._stores, self.held_out, strict=True)
+            for name in names
+        ]
+
     def names_of(self, parts: Sequence[Sequence[str]]) -> Sequence[str] | Sequence[Sequence[str]]:
         """Returns the names of episodes of each store; without a mixture, those of its store."""
         return parts if self._mixed else parts[0]
+
+    @property
+    def paths(self) -> list[Path]:
+        """The folder of each store."""
+        return [source.path for source in self._sources]
 
     @property
     def sources(self) -> str | list[dict[str, Any]]:

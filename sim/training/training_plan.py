@@ -304,6 +304,7 @@ class TrainingPlan:
             "seed": self.trainer.seed,
             "tasks": data.tasks(),
             "stores": data.digests(),
+            "held_out": data.held_out_digests(),
             "instructions": data.instructions(),
             "robot_models": data.robot_models(),
             "worlds": data.worlds,

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from tests.docs.pages import ROOT, SCRIPTS, Command, blocks, commands
 
 from stringline.encoders.perceive import with_heads
+from stringline.sim.evaluation.offline_evaluation import with_dataset
 from stringline.sim.experiments.recipes import with_recipes
 
 DOCS = ROOT / "docs"
@@ -171,6 +172,8 @@ def overrides(command: Command) -> list[str]:
         words = tuple(with_recipes(words))
     if words[0] == "stringline-perceive":
         words = tuple(with_heads(words))
+    if words[0] == "stringline-eval":
+        words = tuple(with_dataset(words))
     given = [word for word in words[1:] if "=" in word and word[0] != "-"]
     kept = [one for one in given if not LEFT_TO_COMMANDS.fullmatch(one)]
     return [first_value(one) for one in kept] if "--multirun" in command.words else kept

@@ -101,7 +101,10 @@ def test_a_classifier_is_trained_continued_and_measured(store: Path, tmp_path: P
     assert (output / "checkpoint" / "weights.safetensors").read_bytes() == weights
     other = perceive(*options, "trainer.seed=3")
     assert other.returncode == 2
-    assert "holds a run with other settings (trainer)" in other.stderr
+    assert "holds a run with other settings (trainer.seed)" in other.stderr
+    assert perceive(*options, "trainer.steps=32").returncode == 0
+    assert json.loads((output / "results.json").read_text())["curve"][-1]["steps"] == 32
+    assert (output / "checkpoint" / "weights.safetensors").read_bytes() != weights
 
 
 def test_a_task_is_the_head_of_that_name() -> None:

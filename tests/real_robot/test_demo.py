@@ -85,9 +85,9 @@ def test_an_interrupted_chain_continues(tmp_path: Path, capsys: pytest.CaptureFi
     ]
 
     with pytest.raises(
-        ValueError, match=r"holds a run with other settings \(trainer\). Choose another output"
+        ValueError, match=r"with other settings \(trainer.weight_decay\). Choose another output"
     ):
-        chain(output, "trainer.steps=4").run()
+        chain(output, "trainer.weight_decay=0.5").run()
     with pytest.raises(
         ValueError, match=r"holds results of another evaluation \(.*execution: None there, "
     ):

@@ -1,5 +1,6 @@
 """Training from a store: it learns, continues, and refuses to mix runs."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from tests.sim.points import AUGMENTATION, CAMERA, CONTRACT, MODEL, fill
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import load_description
+from stringline.encoders.training.settings import stored_fingerprint
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.checkpoints.load import load_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.execution.execution import Execution
 from stringline.sim.train import train_policy
-from stringline.sim.training.training_data import sources_of
+from stringline.sim.training.training_data import begun_episodes, sources_of
 from stringline.sim.training.training_settings import TrainingSettings
 
 
@@ -71,6 +73,7 @@ def test_a_checkpoint_carries_what_runs_of_it_need(tmp_path: Path) -> None:
         "seed": 0,
         "tasks": {"point": "", "push": "push 0"},
         "stores": [{"episodes": 5, "digest": store.digest()}],
+        "held_out": [store.digest(store.names()[-1:])],
         "instructions": ["push 0", "push 1"],
         "robot_models": ["primitives"],
         "worlds": worlds,
@@ -86,11 +89,37 @@ def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_p
     settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "save_every": 1, "probe_every": 2}
     train_policy(MODEL, store, Trainer(**settings), tmp_path)
     train_policy(MODEL, store, Trainer(**settings), tmp_path)
-    other: dict[str, Any] = settings | {"learning_rate": 0.1}
+    other: dict[str, Any] = settings | {"learning_rate": 0.1, "steps": 3}
     with pytest.raises(
-        ValueError, match=r"holds a run with other settings \(trainer\). Choose another output"
+        ValueError,
+        match=r"other settings \(trainer.steps, trainer.learning_rate\). Choose another output",
     ):
         train_policy(MODEL, store, Trainer(**other), tmp_path)
+    with pytest.raises(ValueError, match=r"run of 2 steps; got trainer.steps=1; allowed: 2, or mo"):
+        train_policy(MODEL, store, Trainer(**settings | {"steps": 1}), tmp_path)
+
+
+@pytest.mark.slow
+def test_the_steps_of_a_run_can_be_raised(
+    store: EpisodeStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A raised run is an unfinished one: a stop continues it, and its records name both numbers."""
+    settings: dict[str, Any] = {"batch_size": 2, "save_every": 1, "probe_every": 2}
+    run = tmp_path / "run"
+    train_policy(MODEL, store, Trainer(steps=2, **settings), run)
+    assert begun_episodes(run, str(store.path)) is None, "it is finished"
+    with caplog.at_level("INFO", logger="stringline"):
+        history = train_policy(MODEL, store, Trainer(steps=4, **settings), run)
+    assert "The run of 2 steps continues to 4; the learning rate is now that of 4" in caplog.text
+    assert [step for step, _ in history.losses()] == [0, 1, 2, 3]
+    record = load_description(run / "checkpoint")["training"]
+    assert (record["steps"], record["earlier_steps"]) == (4, [2])
+    assert stored_fingerprint(run)["trainer"]["steps"] == 4
+    train_policy(MODEL, store, Trainer(steps=6, **settings), run)
+    assert load_description(run / "checkpoint")["training"]["earlier_steps"] == [2, 4]
+    shutil.rmtree(run / "state")
+    with pytest.raises(ValueError, match=r"has no state of the run of 6 steps.*initialise_from="):
+        train_policy(MODEL, store, Trainer(steps=8, **settings), run)
 
 
 def test_a_run_does_not_continue_with_another_precision(
@@ -98,7 +127,7 @@ def test_a_run_does_not_continue_with_another_precision(
 ) -> None:
     settings: dict[str, Any] = {"steps": 2, "batch_size": 2, "save_every": 1, "probe_every": 2}
     train_policy(MODEL, store, Trainer(**settings, precision="no"), tmp_path)
-    with pytest.raises(ValueError, match=r"other settings \(trainer\)"):
+    with pytest.raises(ValueError, match=r"other settings \(trainer.precision\)"):
         train_policy(MODEL, store, Trainer(**settings, precision="bf16"), tmp_path)
 
 

@@ -107,7 +107,10 @@ def test_two_processes_train_a_policy_together(store: EpisodeStore, tmp_path: Pa
         text=True,
     ).stderr
     run = tmp_path / "run"
-    following = f"Next: stringline-eval checkpoint={run / 'checkpoint'} output={run / 'evaluation'}"
+    following = (
+        f"Next: stringline-eval checkpoint={run / 'checkpoint'} dataset={store.path} "
+        f"output={run / 'offline'}"
+    )
     assert printed.count(following) == printed.count("Next: ") == 1
     own = [
         [

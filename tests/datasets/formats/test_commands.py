@@ -47,7 +47,8 @@ def test_each_format_can_be_chosen(
     ]
     status, out, error = data_command("import", *arguments)
     assert (status, out) == (0, f"2 episodes imported, 0 were in {tmp_path / 'back'} already.\n")
-    assert error.endswith(f"Next: stringline-view store={tmp_path / 'back'}\n")
+    assert f"To see an episode: stringline-view store={tmp_path / 'back'}\n" in error
+    assert " Next: stringline-" in error.splitlines()[-1]
 
 
 @pytest.mark.slow

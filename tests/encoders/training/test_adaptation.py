@@ -14,8 +14,8 @@ from stringline.encoders.training.adaptation import Adaptation
 from stringline.encoders.training.checkpoint import load_weights, save_checkpoint
 from stringline.encoders.training.interfaces import Batch, Callbacks
 from stringline.encoders.training.monitor import History
-from stringline.encoders.training.settings import TrainerSettings
-from stringline.encoders.training.trainer import Trainer, latest_state
+from stringline.encoders.training.settings import TrainerSettings, latest_state
+from stringline.encoders.training.trainer import Trainer
 
 
 class Layered(nn.Module):

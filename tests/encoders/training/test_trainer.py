@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from stringline.encoders.training.interfaces import Batch, Callbacks
 from stringline.encoders.training.monitor import History
-from stringline.encoders.training.trainer import Trainer, latest_state
+from stringline.encoders.training.settings import latest_state
+from stringline.encoders.training.trainer import Trainer
 
 # Losses of steps 0, 1, 20 and 39 before accumulation, compilation, validation and stops existed.
 EARLIER = [10.316740989685059, 9.856908798217773, 9.119978904724121, 10.250299453735352]
@@ -77,6 +78,24 @@ def test_the_preparation_of_batches_depends_on_the_step_only(tmp_path: Path) -> 
     assert later == losses
     assert torch.equal(drawn_later[0], drawn[10])
     assert not torch.equal(drawn[0], drawn[1])
+
+
+@pytest.mark.parametrize("constant", ["rate", "warm-up", None])
+def test_a_finished_run_continues_to_more_steps(tmp_path: Path, constant: str | None) -> None:
+    """To the bits of an uninterrupted run where both schedules have been the same so far."""
+    schedule: dict[str, dict[str, float]] = {
+        "rate": {"final_learning_rate": 1.0},
+        "warm-up": {"warmup_steps": 20},
+    }
+    settings = schedule.get(str(constant), {"warmup_steps": 1})
+    whole, history = run(tmp_path / "whole", **settings)
+    run(tmp_path / "raised", steps=20, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "raised", before=stop_before(33), **settings)
+    continued, later = run(tmp_path / "raised", **settings)
+    assert [step for step, _ in later.losses()] == list(range(40))
+    assert (history.losses() == later.losses()) == (constant is not None)
+    assert same_weights(whole, continued) == (constant is not None)
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:

@@ -7,9 +7,14 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from tests.policies.remote import served
+from tests.policies.remote.served import Drift, Running
+from websockets.datastructures import Headers
+from websockets.sync.client import connect
 from websockets.sync.server import Server, ServerConnection, serve
 
 from stringline.datasets.contract.contract import Array
+from stringline.policies.remote.access import bearer
 from stringline.policies.remote.openpi import OpenpiPolicy
 from stringline.policies.remote.protocol import RemoteError
 
@@ -164,3 +169,36 @@ def test_invalid_arguments_are_named() -> None:
         )
     with pytest.raises(RemoteError, match="no policy server at"):
         policy("ws://127.0.0.1:9").session(0)
+
+
+def test_a_client_of_openpi_is_answered_by_this_server(running: Callable[..., Running]) -> None:
+    """It sends observations alone; errors are text, and an earlier time begins an episode."""
+    address = running(Drift()).address
+    with connect(address, compression=None, max_size=None) as client:
+
+        def infer(seen: dict[str, Any]) -> Any:
+            client.send(packed(seen))
+            answer = client.recv()
+            return answer if isinstance(answer, str) else unpacked(answer)
+
+        assert "contract" in unpacked(client.recv())  # type: ignore[arg-type]
+        seen = [served.observation(step, 1.0 + step) for step in range(2)]
+        session = Drift().session(0)
+        expected = [session.plan(each) for each in seen]
+        for _ in range(2):
+            for chunk, each in zip(expected, seen, strict=True):
+                found = infer(each)
+                np.testing.assert_array_equal(found["actions"], chunk.action)
+                np.testing.assert_array_equal(found["time"], chunk.time)
+        wrong = infer({"time": np.float64(9.0)})
+        assert isinstance(wrong, str), "openpi's client raises an error for text"
+        assert "rgb/overhead" in wrong
+
+
+def test_keys_of_openpi_are_sent_and_taken() -> None:
+    chosen = {"prompt": "", "state_gripper": "opening", "action_gripper": "opening"}
+    with pytest.raises(ValueError, match=r"api_key would be sent unencrypted to ws://gpu:8000"):
+        OpenpiPolicy("ws://gpu:8000", api_key="secret", **chosen)
+    assert bearer(Headers({"Authorization": "Api-Key abc"})) == "abc"
+    policy = OpenpiPolicy("ws://127.0.0.1:8000", api_key="secret", **chosen)
+    assert policy.authorization == "Api-Key secret"

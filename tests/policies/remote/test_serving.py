@@ -212,3 +212,47 @@ def test_the_custom_policy_of_the_page_is_served() -> None:
         server.terminate()
         server.wait(10)
         server.stdout.close()
+
+
+def own_client(address: str) -> str:
+    """Returns the client of the page, for the server at an address."""
+    page = (Path(__file__).parents[3] / "docs" / "remote.md").read_text()
+    code = page.split('```python title="my_client.py"\n')[1].split("```")[0]
+    assert len(code.splitlines()) <= 30
+    return code.replace("ws://127.0.0.1:8765", address)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("at", "wrong", "code"),
+    [
+        ("", "", 0),
+        ("        print(chunk", "        raise KeyError('mine')\n        print(chunk", 1),
+        # Without a block: the connection is open when the program ends.
+        ("with policy.session(seed=0)", "alone = policy.session(1)\nalone.plan({})\nwith alone", 1),
+    ],
+    ids=["right", "error in the block", "error without a block"],
+)
+def test_the_client_of_the_page_ends_also_after_an_error(
+    running: Callable[..., Running],
+    caplog: pytest.LogCaptureFixture,
+    at: str,
+    wrong: str,
+    code: int,
+) -> None:
+    client = own_client(running(Drift()).address)
+    assert at in client
+    with caplog.at_level("INFO", logger="stringline"):
+        done = subprocess.run(
+            [sys.executable, "-c", client.replace(at, wrong, 1)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("Traceback") == code
+    if not code:
+        assert done.stdout.count("(5, 14)") == 3
+    assert "received 1000 (OK)" in caplog.text, "connections are closed as the protocol says"
+    assert "no close frame" not in caplog.text

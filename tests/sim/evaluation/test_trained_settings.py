@@ -117,11 +117,14 @@ def test_a_task_that_is_not_installed_is_named_with_the_way_out(tmp_path: Path) 
         (own, r"There is no module 'robots.tasks' on Python's path. .* PYTHONPATH=\."),
     ):
         with pytest.raises(
-            ValueError, match=f"{where} was trained on .*, which is not installed. {reason}"
+            ValueError, match=f"{where} was trained on .*, which has no simulation here. {reason}"
         ) as caught:
             with_trained_settings([f"checkpoint={where}", "trust=robots"])
         assert "\n" not in str(caught.value)
-        assert str(caught.value).endswith("Install it, or choose another task: task=NAME.")
+        assert str(caught.value).endswith(
+            "Install it, or choose another task: task=NAME. stringline-eval "
+            f"checkpoint={where} dataset=STORE measures it on recordings."
+        )
         assert with_trained_settings([f"checkpoint={where}", "task=fmb_1"])[2:] == []
 
 
