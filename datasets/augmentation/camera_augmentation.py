@@ -32,7 +32,12 @@ class CropAndResize(Transform):
     moves_pixels = True
 
     def __init__(self, scale: Drawn = (0.8, 1.0)) -> None:
-        """Sets the range of `scale`, the side of the window as a share of the image, 0.05 to 4."""
+        """Sets the range.
+
+        Args:
+            scale: Side of a random window as a share of the image; within 0.05 and 4, above 1 it
+                shrinks.
+        """
         super().__init__()
         self.scale = distribution("scale", scale, Range(least=0.05, most=4))
 
@@ -200,7 +205,11 @@ class ColourDropout(Transform):
     """
 
     def __init__(self, *, probability: float = 0.5) -> None:
-        """Sets the probability that an example loses its colours, 0 to 1.
+        """Sets the probability.
+
+        Args:
+            probability: Probability that all cameras of an example become grey; their depth stays.
+                Within 0 and 1.
 
         Raises:
             ValueError: The probability is out of range.

@@ -9,12 +9,9 @@ from typing import Any, cast
 import yaml
 from omegaconf import OmegaConf
 
-from stringline.datasets.command.configuration import (
-    Configuration,
-    Keys,
-    opening_comment,
-    option_comments,
-)
+from stringline.datasets.command.choices import Keys, descriptions, read_choice
+from stringline.datasets.command.class_choices import class_descriptions
+from stringline.datasets.command.configuration import Configuration
 
 _STEP = "  "
 _FACTORY = "_partial_"  # Says how a class is called; the user cannot change it.
@@ -142,12 +139,11 @@ def _several(files: Iterable[str], primary: str) -> dict[str, list[str]]:
 
 
 def _comments(folder: Path, files: Mapping[str, Keys]) -> dict[Keys, str]:
-    """Returns the comments of all options in the files of a command line."""
+    """Returns the descriptions of all options of a command line."""
     return {
-        (*package, *keys): comment
+        (*package, *keys): text
         for file, package in files.items()
-        if (path := folder / f"{file}.yaml").is_file()  # Classes as choices have no file.
-        for keys, comment in option_comments(path).items()
+        for keys, text in (descriptions(folder, file) or class_descriptions(file)).items()
     }
 
 
@@ -165,8 +161,8 @@ def _choices(
             yield f"{_INDENT}{group:<{_WIDEST_NAME}}{_INDENT}{lines.pop(0)}"
         yield from (start + line for line in lines)
         for name in chosen[group]:
-            file = configuration.folder / group / f"{name}.yaml"
-            text = opening_comment(file) if file.is_file() else ""
+            choice = read_choice(configuration.folder, f"{group}/{name}")
+            text = "" if choice is None else choice.description
             yield from (
                 start + _INDENT + line
                 for line in textwrap.wrap(

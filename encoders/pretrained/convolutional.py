@@ -132,6 +132,8 @@ class ResNet(nn.Module):
                 statistics of `weights`, as in ACT.
             weights: A safetensors file with timm's or torchvision's names, such as the
                 `model.safetensors` of timm/resnet18.tv_in1k; if None, random weights.
+
+        Other Args:
             options: Arguments of timm's `ResNet` that replace the architecture's own, such as
                 `channels`.
 

@@ -52,7 +52,6 @@ class TrainerSettings:
         learning_rate: Peak of the schedule.
         warmup_steps: Steps of the linear rise.
         final_learning_rate: End of the cosine decay, as a share of the peak.
-        betas: Coefficients of AdamW.
         weight_decay: Weight decay of matrices, except parameters listed in `no_weight_decay()`.
         clip_norm: Largest gradient norm.
         ema_decay: Decay of the moving average, which rises to it as (1 + n) / (10 + n).
@@ -88,6 +87,9 @@ class TrainerSettings:
         freeze: Parts without gradients, in evaluation mode and without a moving average.
         lora: Rank of the low-rank adapters of parts, see `LowRank`. Their other parameters are
             frozen. Checkpoints contain the sums of weights and adapters.
+
+    Other Args:
+        betas: Coefficients of AdamW.
     """
 
     steps: int

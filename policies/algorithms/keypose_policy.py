@@ -97,14 +97,16 @@ class KeyposePolicySettings:
         noise_samples: Noisy keyposes per example in training, and samples whose mean is the pose.
         noise: Its noise at the first step.
         denoiser_depth: Blocks of the denoiser.
-        heads: Its attention heads; the width of the tokens must divide into heads of even size.
-            If None, 3 if it does, else 4.
+        heads: Its attention heads; the width of the tokens must divide into heads of even size. If
+            None, 3 if it does, else 4.
         voxel_samples: Random samples of voxels per observation at run time, whose votes are joined.
         modes: Number of modes that are predicted.
         vote_m: Distance within which votes are one mode, m.
         label_m: Scale of the distance at which tokens answer for a keypose in training, m.
         augmentation: Changes of the scene in training.
         motion: How the arms move.
+
+    Other Args:
         normalisation: None, the only allowed value; other policies have it.
     """
 

@@ -73,7 +73,6 @@ class ObservationSettings(EncoderSettings):
         depth: Number of blocks.
         heads: Number of attention heads; `dim` must divide into heads of even size.
         share_layers: One encoding for all blocks, or one per block.
-        registers: Learned tokens without a position; see `VisionTransformer`.
         joints: Where joints are read: `condition` returns positions and velocities beside the
             tokens, for the network of the actions (`ConditioningTokens.state`), `tokens` adds the
             positions to the tokens of the arms. A policy that finds its posture among the tokens of
@@ -84,6 +83,9 @@ class ObservationSettings(EncoderSettings):
         history: The past observations to read; if None, only the present.
         instruction: Factory of the encoder of instructions; if None, the encoder reads no
             instruction.
+
+    Other Args:
+        registers: Learned tokens without a position; see `VisionTransformer`.
     """
 
     encoding: EncodingFactory
