@@ -53,7 +53,7 @@ class WeightsAndBiases:
         Args:
             project: Project on wandb.ai.
             name: Name of the run; if None, the name of the directory.
-            mode: `online`, `offline` (for `wandb sync`) or `disabled`.
+            mode: online, offline (stored in output/wandb for `wandb sync`) or disabled.
 
         Other Args:
             directory: Directory of the run.

@@ -51,7 +51,8 @@ class Posture(nn.Module):
             coefficients: Coefficients of a polynomial for each number of a chunk except for those
                 of grippers; the polynomial of an anchored chunk has no constant. If None, actions
                 are free.
-            ridge: Penalty of the map's weights, in units of the mean squared state.
+            ridge: Penalty of the weights of the map, which is fitted in closed form, in units of
+                the mean squared state.
 
         Raises:
             ValueError: A number is out of range, or nothing is chosen.
