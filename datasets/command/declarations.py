@@ -250,7 +250,7 @@ class _Parameter:
         """Returns whether only a class or function fits the annotation, None aside."""
         if self.default is not None and not _is_none(self.default):
             return False
-        return self.annotation is not None and _names_class(self.module, self.annotation)
+        return self.annotation is not None and _is_class(self.module, self.annotation)
 
     def settings(self) -> "tuple[_Module, ast.ClassDef] | None":
         """Returns the dataclass whose instance without arguments is the default, if it is one."""
@@ -264,15 +264,20 @@ class _Parameter:
         return found[0], found[1]
 
 
-def _names_class(module: _Module, annotation: ast.expr) -> bool:
-    """Returns whether an annotation, or one that it names, contains a class of Stringline."""
-    for name in _names(annotation):
-        owner = module.find(name)
-        if name == "Callable" or (owner and isinstance(owner[1], ast.ClassDef)):
-            return True
-        if owner and isinstance(owner[1], ast.expr) and _names_class(owner[0], owner[1]):
-            return True
-    return False
+def _is_class(module: _Module, annotation: ast.expr) -> bool:
+    """Returns whether an annotation, None aside, stands for classes of Stringline or functions."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        annotation = ast.parse(annotation.value, mode="eval").body
+    if isinstance(annotation, ast.BinOp):
+        sides = [each for each in (annotation.left, annotation.right) if not _is_none(each)]
+        return all(_is_class(module, each) for each in sides)
+    named = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    if not isinstance(named, ast.Name):
+        return False
+    owner = module.find(named.id)
+    if owner and isinstance(owner[1], ast.expr):
+        return _is_class(owner[0], owner[1])
+    return named.id in ("Callable", "type") or isinstance(owner and owner[1], ast.ClassDef)
 
 
 def _value(module: _Module, node: ast.expr | ast.stmt) -> Any:
