@@ -1,7 +1,8 @@
 """The files of commands and the choices of their groups, completed by what classes declare.
 
 `configs/policy/act.yaml` is the choice `policy=act`. Choices of a few values each are entries of
-one table, `configs/task/choices.yaml`: the comment above an entry is its description. A mapping
+one table, `configs/task/choices.yaml`: the comment above an entry is its description, and the
+options of the entry `_each_` belong to all. A mapping
 with `_target_`, or with `_settings_`, the name of the dataclass that reads it, contains the values
 that differ from the defaults of the class; `completed` adds the others, and `descriptions` takes
 their meanings from the docstring. `_without_` lists options of the class that have no effect beside
@@ -24,7 +25,7 @@ from stringline.datasets.command.declarations import Argument, declared, options
 Keys = tuple[str, ...]
 Node = dict[str, Any]
 
-TABLE = "choices"
+TABLE, EACH = "choices", "_each_"
 TARGET, SETTINGS, WITHOUT, PARTIAL = "_target_", "_settings_", "_without_", "_partial_"
 _PACKAGE = re.compile(r"# @package (\S+)")
 
@@ -110,13 +111,13 @@ def _file(file: Path) -> Choice:
 
 
 def _entries(table: Path) -> dict[str, Choice]:
-    """Returns the entries of a table; keys with an underscore hold for all of them."""
+    """Returns the entries of a table, each with the options of the entry `_each_` below its own."""
     if not table.is_file():
         return {}
     text = table.read_text(encoding="utf-8")
     lines = text.splitlines()
     plain, comments = _parsed(text), _comments(text)
-    common = {key: value for key, value in plain.items() if key.startswith("_")}
+    common = plain.pop(EACH, {})
     above = {}
     for number, line in enumerate(lines):
         if key := re.match(r"(\w+):", line):
@@ -124,13 +125,17 @@ def _entries(table: Path) -> dict[str, Choice]:
             above[key[1]] = _without_marks(block[::-1])
     return {
         name: Choice(
-            {**common, **(entry or {})},
+            _merged(common, entry or {}),
             _header(text),
             above.get(name, ""),
-            {keys[1:]: each for keys, each in comments.items() if keys[0] == name and keys[1:]},
+            {
+                keys[1:]: text
+                for own in (EACH, name)
+                for keys, text in comments.items()
+                if keys[0] == own
+            },
         )
         for name, entry in plain.items()
-        if not name.startswith("_")
     }
 
 
