@@ -8,7 +8,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from stringline.datasets.command.declarations import Argument, imported, options
+from stringline.datasets.command.declarations import (
+    Argument,
+    declared,
+    imported,
+    options,
+)
 from stringline.datasets.extensions.class_names import (
     ClassName,
     import_class,
@@ -71,8 +76,8 @@ def _task(described: Node) -> Node:
     name = ClassName.parse(described["_target_"], "task")
     cell = getattr(import_class(name), "cell", None)
     cameras = [camera.name for camera in cell.embodiment.cameras] if cell else None
-    rates = {"image_size": 128, "control_hz": 50.0, "frame_hz": 12.5, "time_limit_s": 20.0}
-    return {"name": str(name), "cameras": cameras, **rates, "options": {}}
+    settings = options(declared("stringline.TaskSettings"))
+    return {**settings, "name": str(name), "cameras": cameras}
 
 
 def _robot(described: Node) -> Node:

@@ -1,5 +1,6 @@
 """The `--help` text of a command: choices, and options as lines of YAML with their comments."""
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -96,6 +97,8 @@ _INDENT = "  "
 _WIDEST_NAME = 14  # Columns; the list of a longer name of a group starts in the next line.
 _WIDEST_OPTION = 44  # Columns; the comment of a longer one that does not fit is below it.
 _SHARE_OF_OPTIONS = 0.4
+_SHOWN = 160  # Characters of a description from which further sentences are left out.
+_SENTENCE_END = re.compile(r"(?<=[.!]) (?=[A-Z`'])")
 _WIDTHS = (80, 140)
 _WIDTH_OF_FILES = 120  # Columns, where the output is not a terminal.
 
@@ -141,10 +144,20 @@ def _several(files: Iterable[str], primary: str) -> dict[str, list[str]]:
 def _comments(folder: Path, files: Mapping[str, Keys]) -> dict[Keys, str]:
     """Returns the descriptions of all options of a command line."""
     return {
-        (*package, *keys): text
+        (*package, *keys): _first_sentences(text)
         for file, package in files.items()
         for keys, text in (descriptions(folder, file) or class_descriptions(file)).items()
     }
+
+
+def _first_sentences(text: str) -> str:
+    """Returns the first sentence of a description, and the following ones that are not too long."""
+    shown = ""
+    for sentence in _SENTENCE_END.split(text):
+        if shown and len(shown) + len(sentence) > _SHOWN:
+            break
+        shown = f"{shown} {sentence}".lstrip()
+    return shown
 
 
 def _choices(
