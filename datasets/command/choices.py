@@ -20,10 +20,14 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
+import stringline
 from stringline.datasets.command.declarations import Argument, declared, options
 
 Keys = tuple[str, ...]
 Node = dict[str, Any]
+
+CONFIGS = Path(stringline.__file__).parent.absolute() / "configs"
+"""The configuration files of this package."""
 
 TABLE, EACH = "choices", "_each_"
 TARGET, SETTINGS, WITHOUT, PARTIAL = "_target_", "_settings_", "_without_", "_partial_"

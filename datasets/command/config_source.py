@@ -13,8 +13,7 @@ from hydra.plugins.config_source import ConfigLoadError, ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-import stringline
-from stringline.datasets.command.choices import choice_names, completed, read_choice
+from stringline.datasets.command.choices import CONFIGS, choice_names, completed, read_choice
 from stringline.datasets.command.class_choices import class_choice, class_names
 
 SCHEME = "stringline"
@@ -68,10 +67,9 @@ class PackagedConfigs(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Replaces the path of the folder."""
-        folder = (Path(stringline.__file__).parent / "configs").absolute()
         for element in search_path.get_path():
             place = element.path.removeprefix("file://")
             if element.path == "pkg://stringline.configs" or (
-                "://" not in place and Path(place).resolve() == folder.resolve()
+                "://" not in place and Path(place).resolve() == CONFIGS.resolve()
             ):
-                element.path = f"{SCHEME}://{folder}"
+                element.path = f"{SCHEME}://{CONFIGS}"

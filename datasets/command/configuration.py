@@ -26,7 +26,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from stringline.datasets.command.choices import Keys, choice_names, opening_comment
+from stringline.datasets.command.choices import Keys, choice_names, completed, opening_comment
 from stringline.datasets.command.class_choices import class_names
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.files.yaml_file import read_yaml
@@ -342,10 +342,10 @@ class Configuration:
     def _reader_of(self, group: str, plain: object) -> str:
         """Returns a choice `GROUP=NAME` whose file reads a group."""
         readers = [
-            f"{where}={file.stem}"
+            f"{where}={name}"
             for where in ("policy/observation_encoder", "head/image_encoder")
-            for file in sorted((self.folder / where).glob("*.yaml"))
-            if f"${{{group}." in file.read_text()
+            for name in choice_names(self.folder, where)
+            if f"${{{group}." in str(completed(self.folder, f"{where}/{name}"))
             and isinstance(plain, dict)
             and where.partition("/")[0] in plain
         ]

@@ -1,10 +1,9 @@
 """Commands that run a checkpoint in a world take task, frame rate and execution from its record."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import stringline
+from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.extensions.class_names import ClassName
 from stringline.datasets.extensions.trust import Trust, packages_of
@@ -113,8 +112,6 @@ def task_override(task: str) -> str:
     if is_user_task(task):
         task_class(task)
         return f"task.name={task}"
-    folder = Path(stringline.__file__).parent / "configs" / "task"
-    known = [file.stem for file in folder.glob("*.yaml")]
-    if task not in known:
+    if task not in (known := choice_names(CONFIGS, "task")):
         raise unknown_name("task", task, known)
     return f"task={task}"
