@@ -226,7 +226,7 @@ def _merged(below: Any, above: Any) -> Any:
     }
 
 
-def _class_of(node: Mapping[str, Any]) -> Mapping[str, Argument]:
+def class_arguments(node: Mapping[str, Any]) -> Mapping[str, Argument]:
     """Returns what the class that a mapping names declares; nothing for classes of others."""
     name = str(node.get(SETTINGS, node.get(TARGET, "")))
     return declared(name) if name.startswith("stringline.") else {}
@@ -240,7 +240,7 @@ def _filled(node: Any, base: Any) -> Any:
         return node
     base = base if isinstance(base, Mapping) else {}
     partial = bool(node.get(PARTIAL, base.get(PARTIAL, False)))
-    usual = options(_class_of(node), partial=partial)
+    usual = options(class_arguments(node), partial=partial)
     without = {*base, *node.get(WITHOUT, [])}
     added = _merged({key: value for key, value in usual.items() if key not in without}, node)
     return {
@@ -256,7 +256,7 @@ def _declared_below(node: Any, above: Keys) -> Iterator[tuple[Keys, str]]:
         for number, each in enumerate(node):
             yield from _declared_below(each, (*above, str(number)))
     if isinstance(node, Mapping):
-        yield from _described(_class_of(node), above)
+        yield from _described(class_arguments(node), above)
         for key, value in node.items():
             yield from _declared_below(value, (*above, key))
 
