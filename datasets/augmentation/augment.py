@@ -70,7 +70,8 @@ class Augmentation(nn.Module):
 
         Args:
             transforms: Applied in this order, with new random numbers for each example; models of
-                sensors come before changes of their images. None: images stay as they are recorded.
+                sensors come before changes of their images. Empty: images stay as they are
+                recorded.
         """
         super().__init__()
         self.transforms = nn.ModuleList(transforms)

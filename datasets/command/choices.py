@@ -242,7 +242,9 @@ def _filled(node: Any, base: Any) -> Any:
     partial = bool(node.get(PARTIAL, base.get(PARTIAL, False)))
     usual = options(class_arguments(node), partial=partial)
     without = {*base, *node.get(WITHOUT, [])}
-    added = _merged({key: value for key, value in usual.items() if key not in without}, node)
+    first = {key: value for key, value in node.items() if key.startswith("_")}
+    first |= {key: value for key, value in usual.items() if key not in without}
+    added = _merged(first, node)
     return {
         key: _filled(value, base.get(key))
         for key, value in added.items()

@@ -115,7 +115,7 @@ class ImageEncoderSettings:
         values: Relative values: positions rotate values too.
         dim: Width of the tokens, a multiple of 2 * heads.
         depth: Transformer blocks.
-        heads: Number of attention heads.
+        heads: Attention heads.
         share_layers: One position encoding for all blocks; if False, one per block.
         zero_frequencies: The encoding begins without effect, as in STRING's pre-trained networks;
             for blocks that another run has trained with other positions.

@@ -106,7 +106,7 @@ class DenoisingSettings(PolicySettings):
     Attributes:
         dim: Width of the denoiser, a multiple of 2 * heads.
         depth: Transformer blocks of the denoiser.
-        heads: Number of its attention heads.
+        heads: Attention heads of the denoiser.
         denoiser: Factory of another denoiser, with its own sizes; if None, the transformer.
         action_places: Places of the action tokens of the transformer; if None, they have none.
         sampling_steps: Steps from noise to data at run time.
