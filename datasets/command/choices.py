@@ -2,11 +2,12 @@
 
 `configs/policy/act.yaml` is the choice `policy=act`. Choices of a few values each are entries of
 one table, `configs/task/choices.yaml`: the comment above an entry is its description, and the
-options of the entry `_each_` belong to all. A mapping
-with `_target_`, or with `_settings_`, the name of the dataclass that reads it, contains the values
-that differ from the defaults of the class; `completed` adds the others, and `descriptions` takes
-their meanings from the docstring. `_without_` lists options of the class that have no effect beside
-the others of a choice.
+options of the entry `_each_` belong to all, with the name of the entry in place of `_name_`.
+
+A mapping with `_target_`, or with `_settings_`, the name of the dataclass that reads it, contains
+the values that differ from the defaults of the class; `completed` adds the others, and
+`descriptions` takes their meanings from the docstring. `_without_` lists options of the class that
+have no effect beside the others of a choice.
 """
 
 import re
@@ -29,7 +30,7 @@ Node = dict[str, Any]
 CONFIGS = Path(stringline.__file__).parent.absolute() / "configs"
 """The configuration files of this package."""
 
-TABLE, EACH = "choices", "_each_"
+TABLE, EACH, NAME = "choices", "_each_", "_name_"
 TARGET, SETTINGS, WITHOUT, PARTIAL = "_target_", "_settings_", "_without_", "_partial_"
 _PACKAGE = re.compile(r"# @package (\S+)")
 
@@ -129,7 +130,7 @@ def _entries(table: Path) -> dict[str, Choice]:
             above[key[1]] = _without_marks(block[::-1])
     return {
         name: Choice(
-            _merged(common, entry or {}),
+            _merged(_named(common, name), entry or {}),
             _header(text),
             above.get(name, ""),
             {
@@ -141,6 +142,13 @@ def _entries(table: Path) -> dict[str, Choice]:
         )
         for name, entry in plain.items()
     }
+
+
+def _named(node: Any, name: str) -> Any:
+    """Returns the options of `_each_` with the name of an entry in place of `_name_`."""
+    if isinstance(node, Mapping):
+        return {key: _named(value, name) for key, value in node.items()}
+    return name if node == NAME else node
 
 
 @lru_cache(maxsize=512)

@@ -17,6 +17,7 @@ TABLE = """\
 _each_:
   encoding: {_partial_: true}
   values: true  # Relative values.
+  known_as: _name_
 
 # Learned frequencies
 # without a basis.
@@ -58,6 +59,7 @@ def test_a_table_has_a_choice_for_each_entry(folder: Path) -> None:
             "still": 0.25,
         },
         "values": True,
+        "known_as": "mixed",
     }
     assert descriptions(folder, "group/mixed")["values",] == "Relative values."
     assert descriptions(folder, "group/none")["values",] == "No values."
