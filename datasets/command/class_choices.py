@@ -44,11 +44,13 @@ class ClassGroup:
         kind: Its entry points are `stringline.<kind>`.
         node: Makes the choice of `_target_` and arguments.
         package: Where Hydra puts the choice, if not at the name of the group.
+        inside: The key of the choice below which the arguments of the class are.
     """
 
     kind: str
     node: Callable[[Node], Node]
     package: str | None = None
+    inside: tuple[str, ...] = ()
 
 
 def _policy(described: Node) -> Node:
@@ -93,11 +95,11 @@ def _robot(described: Node) -> Node:
 CLASS_GROUPS: Mapping[str, ClassGroup] = {
     "policy": ClassGroup("policies", _policy),
     "policy/observation_encoder": ClassGroup("observation_encoders", _observation_encoder),
-    "encoder": ClassGroup("encoders", _encoder),
-    "coordinates": ClassGroup("coordinates", _coordinates),
-    "history": ClassGroup("histories", _history, package="policy.observation_encoder"),
+    "encoder": ClassGroup("encoders", _encoder, inside=("encoding",)),
+    "coordinates": ClassGroup("coordinates", _coordinates, inside=("places",)),
+    "history": ClassGroup("histories", _history, "policy.observation_encoder", ("history",)),
     "task": ClassGroup("tasks", _task),
-    "robot": ClassGroup("robots", _robot),
+    "robot": ClassGroup("robots", _robot, inside=("driver",)),
 }
 
 
@@ -134,11 +136,12 @@ def class_descriptions(path: str) -> dict[tuple[str, ...], str]:
     target = _target(path)
     if target is None:
         return {}
-    described = {name: each.description for name, each in _arguments(target).items()}
-    group = path.rpartition("/")[0]
-    above = [key for key, value in CLASS_GROUPS[group].node({}).items() if isinstance(value, dict)]
-    inside = tuple(key for key in above if key in ("encoding", "places", "history", "driver"))
-    return {(*inside, name): text for name, text in described.items() if text}
+    inside = CLASS_GROUPS[path.rpartition("/")[0]].inside
+    return {
+        (*inside, name): argument.description
+        for name, argument in _arguments(target).items()
+        if argument.description
+    }
 
 
 def _target(path: str) -> str | None:
