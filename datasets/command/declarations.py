@@ -299,6 +299,8 @@ def _value(module: _Module, node: ast.expr | ast.stmt) -> Any:
             value = _value(*found)
         case ast.Call() if _is_field(node):
             value = _field_value(module, node)
+        case ast.Call(func=ast.Name(id="Path"), args=[ast.Constant(value=str() as path)]):
+            value = path
         case _:
             raise _NotPlainError
     return value

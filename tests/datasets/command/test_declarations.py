@@ -50,6 +50,7 @@ def plain(value: object) -> object:
         return [plain(entry) for entry in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    value = str(value) if isinstance(value, Path) else value
     return value if value is None or isinstance(value, (bool, int, float, str, dict)) else PART
 
 
