@@ -250,12 +250,12 @@ def _filled(node: Any, base: Any) -> Any:
     partial = bool(node.get(PARTIAL, base.get(PARTIAL, False)))
     usual = options(class_arguments(node), partial=partial)
     without = {*base, *node.get(WITHOUT, [])}
-    first = {key: value for key, value in node.items() if key.startswith("_")}
-    first |= {key: value for key, value in usual.items() if key not in without}
-    added = _merged(first, node)
+    whole = _merged({key: value for key, value in usual.items() if key not in without}, node)
+    # A class before its arguments in their order; what a command chooses before the rest.
+    ahead = [key for key in node if key.startswith("_") or SETTINGS in node]
     return {
-        key: _filled(value, base.get(key))
-        for key, value in added.items()
+        key: _filled(whole[key], base.get(key))
+        for key in dict.fromkeys([*ahead, *whole])
         if key not in (SETTINGS, WITHOUT)
     }
 

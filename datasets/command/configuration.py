@@ -29,7 +29,6 @@ from omegaconf.errors import OmegaConfBaseException
 from stringline.datasets.command.choices import Keys, choice_names, completed, opening_comment
 from stringline.datasets.command.class_choices import class_names
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.files.yaml_file import read_yaml
 
 WORDS_TOO = ("exclude", "execution.delay_s", "held_out", "leave", "trust")
 """Options with a number or a list as default that also take words; their commands check them."""
@@ -445,7 +444,7 @@ def plain_options(
     for override in overrides:
         key = override.partition("=")[0]
         if (folder / key).is_dir():
-            own = _own_options(folder / f"{name}.yaml") if own is None else own
+            own = _own_options(completed(folder, name)) if own is None else own
         if own is not None and key in own and (folder / key).is_dir():
             options[key] = _value(override)
         else:
@@ -453,9 +452,8 @@ def plain_options(
     return rest, options
 
 
-def _own_options(path: Path) -> set[str]:
+def _own_options(plain: Mapping[str, Any]) -> set[str]:
     """Returns the options of a primary configuration that are not choices of a group."""
-    plain = read_yaml("The configuration", path)
     entries = [entry for entry in plain.get("defaults", []) if isinstance(entry, Mapping)]
     groups = {str(key).split()[-1].lstrip("/").partition("@")[0] for e in entries for key in e}
     return {
