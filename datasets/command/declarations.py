@@ -89,21 +89,15 @@ def declared(name: str) -> Mapping[str, Argument]:
     return _arguments(*found)
 
 
-@cache
-def summary(name: str) -> str:
-    """Returns the first paragraph of the docstring of a class of Stringline; imports nothing."""
-    found = _definition(name)
-    text = None if found is None else ast.get_docstring(found[1])
-    return " ".join((text or "").partition("\n\n")[0].split())
-
-
 def _definition(name: str) -> "tuple[_Module, _Definition] | None":
     module, colon, own = name.partition(":")
     if not colon:
         module, _, own = name.rpartition(".")
         module = stringline.HOME.get(own, "") if module == PACKAGE else module
     found = _module(module).find(own) if module.startswith(f"{PACKAGE}.") else None
-    return found if found is not None and isinstance(found[1], _DEFINITIONS) else None
+    if found is None or not isinstance(found[1], _DEFINITIONS):
+        return None
+    return found[0], found[1]
 
 
 def imported(owner: type) -> dict[str, Argument]:
@@ -116,10 +110,7 @@ def imported(owner: type) -> dict[str, Argument]:
         text
         for each in reversed(inspect.getmro(found))
         if each is not object
-        for text in (
-            each.__doc__,
-            vars(each).get("__init__").__doc__ if "__init__" in vars(each) else "",
-        )
+        for text in (each.__doc__, getattr(vars(each).get("__init__"), "__doc__", None))
     ]
     described, internal = _descriptions(texts)
     return {
