@@ -7,41 +7,30 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
+from tests.configs.test_options import FILES
 
 import stringline
-from stringline.datasets.command.choices import CONFIGS, choice_names, completed
+from stringline.datasets.command.choices import CONFIGS, SETTINGS, TARGET, read_choice
 from stringline.datasets.command.declarations import PART, REQUIRED, declared, imported, options
 
-GROUPS = sorted(
-    path.relative_to(CONFIGS).as_posix()
-    for path in CONFIGS.rglob("*")
-    if path.is_dir() and path.name not in ("data", "__pycache__")
-)
-
-
-def targets(node: object) -> Iterator[str]:
-    """Yields the names of the classes in a configuration."""
-    if isinstance(node, dict):
-        yield from ([node["_target_"]] if "_target_" in node else [])
-        for value in node.values():
-            yield from targets(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from targets(value)
-
-
 PATH = str(Path(stringline.__file__).parents[1])
-CLASSES = sorted(
-    {
-        name
-        for group in GROUPS
-        for choice in choice_names(CONFIGS, group)
-        for name in targets(completed(CONFIGS, f"{group}/{choice}"))
-    }
-)
+
+
+def classes(node: object) -> Iterator[str]:
+    """Yields the names of the classes in a configuration as it is written."""
+    if isinstance(node, dict):
+        yield from (node[key] for key in (TARGET, SETTINGS) if key in node)
+    below = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for each in below:
+        yield from classes(each)
+
+
+CHOICES = [choice for file in FILES if (choice := read_choice(CONFIGS, file))]
+CLASSES = sorted({name for choice in CHOICES for name in classes(choice.plain)})
 
 
 def plain(value: object) -> object:
@@ -79,7 +68,7 @@ def runtime_defaults(owner: Any) -> dict[str, object]:
 @pytest.mark.parametrize("name", CLASSES)
 def test_sources_and_imported_classes_have_the_same_arguments_and_defaults(name: str) -> None:
     found = declared(name)
-    expected = runtime_defaults(getattr(stringline, name.removeprefix("stringline.")))
+    expected = runtime_defaults(resolve_name(name if ":" in name else name.replace(".", ":")))
     assert list(found) == list(expected)
     shown = options(found)
     for argument, value in expected.items():
