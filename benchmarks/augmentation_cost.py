@@ -10,18 +10,16 @@ Names:
 """
 
 from functools import partial
-from pathlib import Path
 
 import torch
-import yaml
 from measurement import parser_of, row, write_rows
 from simulation import alternating
 
 from stringline.datasets.augmentation.augment import Augmentation
+from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.training.checkpoint import build
 
-CONFIGS = Path(__file__).parents[1] / "configs" / "augmentation"
 CHOICES = ("standard", "strong")
 CAMERAS = tuple(Camera(f"camera_{number}", 128, 128, "simulated") for number in range(4))
 WINDOWS = 32
@@ -44,7 +42,7 @@ def windows() -> dict[str, torch.Tensor]:
 
 def choice(name: str) -> Augmentation:
     """Builds a choice of the group `augmentation`."""
-    built = build(yaml.safe_load((CONFIGS / f"{name}.yaml").read_text()), torch.nn.Module)
+    built = build(completed(CONFIGS, f"augmentation/{name}"), torch.nn.Module)
     assert isinstance(built, Augmentation)
     return built
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
 from measurement import Row, parser_of, row, write_rows
 
+from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.datasets.pointclouds.camera_check import size_of
@@ -39,7 +39,6 @@ from stringline.real_robot.calibration.hand_eye import closed_form
 from stringline.real_robot.calibration.outcome import outcome_of
 from stringline.real_robot.cameras.camera import Identity
 
-CONFIGS = Path(__file__).parents[1] / "configs" / "calibration"
 JOINT_NOISE_RAD, JITTER_RAD = 1e-4, 0.03
 ROWS = {
     "eye_in_hand": ("kuka_wrist", KukaBoardOnTable.name, ("wrist",)),
@@ -82,7 +81,7 @@ def displacement(rng: np.random.Generator) -> Matrix:
 def trial(cell: SimulatedCell, choice: str, seed: int, px: int, folder: Path) -> Trial:
     """Calibrates once."""
     rng = np.random.default_rng([seed, 17])
-    plain = yaml.safe_load((CONFIGS / f"{choice}.yaml").read_text())
+    plain = completed(CONFIGS, f"calibration/{choice}")
     settings = CalibrationSettings.of(plain, IIWA14)
     assert settings.poses is not None
     (name,) = settings.cameras

@@ -45,11 +45,12 @@ class LightAugmentation(Transform):
         """Sets the ranges.
 
         Args:
-            brightness: Factor of all values, 0 to 4.
-            contrast: Factor of the distance from the mean grey of the image, 0 to 4.
-            saturation: Factor of the distance from grey, 0 to 4.
+            brightness: Factor of all colour values; within 0 and 4.
+            contrast: Factor of the difference from the mean grey of the image; within 0 and 4.
+            saturation: Factor of the difference of a colour from its grey; within 0 and 4.
             hue_deg: Rotation of the hue, -180 to 180 degrees.
-            gain: Factor of each colour channel of each camera (exposure and white balance), 0 to 4.
+            gain: Factor of each colour channel of each camera (exposure, white balance); within 0
+                and 4.
             falloff: Relative brightness of one side of the image above its middle, 0 to 1, in a
                 random direction.
         """
@@ -163,10 +164,12 @@ class TextureOverlay(Transform):
         Args:
             background: Probability that the room or the table of an example gets a texture, drawn
                 for each of the two, 0 to 1.
-            background_opacity: Weight of these textures in the blend, 0 to 1; 1 replaces the image.
+            background_opacity: Weight of these textures in the image; within 0 and 1, 1 replaces
+                the background.
             others: Probability that an arm or an object gets a texture, drawn for each, 0 to 1.
-            other_opacity: Weight of these textures, 0 to 1.
-            length: Length of a wave as a share of the height of the image, 0.02 to 10.
+            other_opacity: Weight of these textures in the image; within 0 and 1.
+            length: Length of the waves of textures as a share of the image's height; within 0.02
+                and 10.
 
         Raises:
             ValueError: A setting is out of range.

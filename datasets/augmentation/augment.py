@@ -66,7 +66,13 @@ class Augmentation(nn.Module):
     """Applies transforms to all cameras of a batch; the other keys stay unchanged."""
 
     def __init__(self, transforms: Sequence[Transform] = ()) -> None:
-        """Sets the transforms in order; models of sensors come before changes of their images."""
+        """Sets the transforms.
+
+        Args:
+            transforms: Applied in this order, with new random numbers for each example; models of
+                sensors come before changes of their images. Empty: images stay as they are
+                recorded.
+        """
         super().__init__()
         self.transforms = nn.ModuleList(transforms)
 

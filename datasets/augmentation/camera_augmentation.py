@@ -32,7 +32,12 @@ class CropAndResize(Transform):
     moves_pixels = True
 
     def __init__(self, scale: Drawn = (0.8, 1.0)) -> None:
-        """Sets the range of `scale`, the side of the window as a share of the image, 0.05 to 4."""
+        """Sets the range.
+
+        Args:
+            scale: Side of a random window as a share of the image; within 0.05 and 4, above 1 it
+                shrinks.
+        """
         super().__init__()
         self.scale = distribution("scale", scale, Range(least=0.05, most=4))
 
@@ -132,7 +137,8 @@ class ColourSensor(Transform):
 
         Args:
             blur_px: Standard deviation of a Gaussian blur in pixels, 0 to 1.
-            noise: Standard deviation of the noise as a share of the largest value, 0 to 0.5.
+            noise: Standard deviation of the noise as a share of the largest value; within 0 and
+                0.5.
             gamma: Exponent of values between 0 and 1, 0.2 to 5, uniform in its logarithm.
 
         Raises:
@@ -200,7 +206,11 @@ class ColourDropout(Transform):
     """
 
     def __init__(self, *, probability: float = 0.5) -> None:
-        """Sets the probability that an example loses its colours, 0 to 1.
+        """Sets the probability.
+
+        Args:
+            probability: Probability that all cameras of an example become grey; their depth stays.
+                Within 0 and 1.
 
         Raises:
             ValueError: The probability is out of range.
@@ -262,11 +272,14 @@ class StereoDepth(Transform):
         """Sets the parameters of the camera and the ranges of random numbers.
 
         Args:
-            focal_px: Focal length of the camera at its own resolution; above 0.
-            baseline_m: Distance between the lenses; above 0.
-            subpixel: Error of the disparity in pixels; at least 0.
-            strength: Factor of sigma, drawn for each example and camera, 0 to 10.
-            edge_loss: Share of lost pixels beside an edge, drawn likewise, 0 to 1.
+            focal_px: Focal length of the stereo camera at its own resolution, px: a D435 at
+                848x480.
+            baseline_m: Distance between its lenses, m: 0.05 for a D435, 0.018 for a D405.
+            subpixel: Error of the disparity, px; its effect on depth grows with the square of
+                depth.
+            strength: Factor of the error of the disparity, drawn for each example and camera;
+                within 0 and 10.
+            edge_loss: Share of the pixels lost beside depth edges, drawn likewise; within 0 and 1.
             edge_step: Depth difference between neighbours at an edge, as a share of depth; above 0.
             grazing_deg: Angles between ray and normal at which the loss of pixels begins and is
                 complete; between 0 and 90.

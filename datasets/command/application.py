@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,6 @@ import hydra
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 import stringline
-from stringline.datasets.command.class_choices import class_choices
 from stringline.datasets.command.configuration import Configuration, plain_options
 from stringline.datasets.command.help_text import help_text
 from stringline.datasets.command.user_errors import explain
@@ -135,11 +134,8 @@ class _Command:
         return logging.DEBUG if self.debug else logging.INFO
 
     def execute(self, work: Callable[[], object]) -> None:
-        """Calls `work` where classes are choices of groups; exits with a message if it fails."""
-        with ExitStack() as stack:
-            added = class_choices(self.configuration.folder, self.overrides)
-            self.guarded(lambda: stack.enter_context(added))
-            self.guarded(work)
+        """Calls `work`; exits with a message if it fails."""
+        self.guarded(work)
 
     def show_help(self) -> None:
         """Prints the help text for the choices of the command line."""

@@ -1,19 +1,19 @@
 """Choices of configuration groups that are classes of other packages.
 
-`policy=my_module:MyPolicy` needs no YAML file: the choice is made from the arguments of the class
-and their defaults. An installed package gives its classes short names by entry points.
+`policy=my_module:MyPolicy` needs no YAML file: the choice is made from what the class declares, see
+`declarations.py`. An installed package gives its classes short names by entry points.
 """
 
 import dataclasses
-import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-
+from stringline.datasets.command.declarations import (
+    Argument,
+    declared,
+    imported,
+    options,
+)
 from stringline.datasets.extensions.class_names import (
     ClassName,
     import_class,
@@ -44,11 +44,13 @@ class ClassGroup:
         kind: Its entry points are `stringline.<kind>`.
         node: Makes the choice of `_target_` and arguments.
         package: Where Hydra puts the choice, if not at the name of the group.
+        inside: The key of the choice below which the arguments of the class are.
     """
 
     kind: str
     node: Callable[[Node], Node]
     package: str | None = None
+    inside: tuple[str, ...] = ()
 
 
 def _policy(described: Node) -> Node:
@@ -76,8 +78,8 @@ def _task(described: Node) -> Node:
     name = ClassName.parse(described["_target_"], "task")
     cell = getattr(import_class(name), "cell", None)
     cameras = [camera.name for camera in cell.embodiment.cameras] if cell else None
-    rates = {"image_size": 128, "control_hz": 50.0, "frame_hz": 12.5, "time_limit_s": 20.0}
-    return {"name": str(name), "cameras": cameras, **rates, "options": {}}
+    settings = options(declared("stringline.TaskSettings"))
+    return {**settings, "name": str(name), "cameras": cameras}
 
 
 def _robot(described: Node) -> Node:
@@ -93,91 +95,71 @@ def _robot(described: Node) -> Node:
 CLASS_GROUPS: Mapping[str, ClassGroup] = {
     "policy": ClassGroup("policies", _policy),
     "policy/observation_encoder": ClassGroup("observation_encoders", _observation_encoder),
-    "encoder": ClassGroup("encoders", _encoder),
-    "coordinates": ClassGroup("coordinates", _coordinates),
-    "history": ClassGroup("histories", _history, package="policy.observation_encoder"),
+    "encoder": ClassGroup("encoders", _encoder, inside=("encoding",)),
+    "coordinates": ClassGroup("coordinates", _coordinates, inside=("places",)),
+    "history": ClassGroup("histories", _history, "policy.observation_encoder", ("history",)),
     "task": ClassGroup("tasks", _task),
-    "robot": ClassGroup("robots", _robot),
+    "robot": ClassGroup("robots", _robot, inside=("driver",)),
 }
 
 
-@contextmanager
-def class_choices(folder: Path, overrides: Sequence[str]) -> Iterator[None]:
-    """Adds choices to Hydra in a block: classes of the command line, and names of installed ones.
+def class_names(group: str, given: Iterable[str] = ()) -> set[str]:
+    """Returns the choices of a group that are classes: of installed packages, and `module:Class`.
 
-    A file of `folder` comes before an entry point of the same name.
+    Args:
+        group: Name of the group.
+        given: Choices of a command line, of which those of the form `module:Class` are returned.
+    """
+    if group not in CLASS_GROUPS:
+        return set()
+    return {*installed_classes(CLASS_GROUPS[group].kind), *filter(is_class_name, given)}
+
+
+def class_choice(path: str) -> tuple[Node, str | None] | None:
+    """Returns the content and the package of a choice that is a class; None if it is none.
+
+    Args:
+        path: Group and name, such as `policy/my_module:MyPolicy`.
 
     Raises:
-        ValueError: A chosen class cannot be imported.
+        ValueError: The class cannot be imported.
     """
-    added: list[tuple[str, str]] = []
-    try:
-        for group, place in CLASS_GROUPS.items():
-            installed = {
-                name: target
-                for name, target in installed_classes(place.kind).items()
-                if not (folder / group / f"{name}.yaml").is_file()
-            }
-            chosen = set(_choices(overrides, group))
-            for name in {*installed, *filter(is_class_name, chosen)}:
-                node = place.node(_described(installed.get(name, name))) if name in chosen else {}
-                ConfigStore.instance().store(name, node, group, place.package)
-                added.append((group, name))
-        yield
-    finally:
-        for group, name in added:
-            _remove(group, name)
+    target = _target(path)
+    if target is None:
+        return None
+    place = CLASS_GROUPS[path.rpartition("/")[0]]
+    return place.node({"_target_": target, **_plain(_arguments(target))}), place.package
 
 
-def _remove(group: str, name: str) -> None:
-    """Removes a choice; Hydra itself only adds."""
-    node = ConfigStore.instance().repo
-    for part in group.split("/"):
-        node = node[part]
-    node.pop(f"{name}.yaml", None)
+def class_descriptions(path: str) -> dict[tuple[str, ...], str]:
+    """Returns the docstrings of the options of a choice that is a class."""
+    target = _target(path)
+    if target is None:
+        return {}
+    inside = CLASS_GROUPS[path.rpartition("/")[0]].inside
+    return {
+        (*inside, name): argument.description
+        for name, argument in _arguments(target).items()
+        if argument.description
+    }
 
 
-def _choices(overrides: Sequence[str], group: str) -> Iterator[str]:
-    """Yields the choices of a group on a command line, several for a sweep."""
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
-        if key == group:
-            yield from (name.strip("'\" ") for name in value.split(","))
+def _target(path: str) -> str | None:
+    """Returns the `module:Class` of a choice."""
+    group, _, name = path.rpartition("/")
+    if name not in class_names(group, [name]):
+        return None
+    target = installed_classes(CLASS_GROUPS[group].kind).get(name, name)
+    return str(ClassName.parse(target))
 
 
-def _described(target: str) -> Node:
-    """Returns `_target_` and the plain defaults of the arguments of a class."""
-    name = ClassName.parse(target)
-    found = import_class(name)
-    arguments = _plain_arguments(found)
-    return {"_target_": str(name), **arguments}
+def _arguments(target: str) -> dict[str, Argument]:
+    return imported(import_class(ClassName.parse(target)))
 
 
-def _plain_arguments(found: type) -> Node:
-    """Returns the arguments that a configuration can give, with `???` for those without default."""
-    settings = inspect.signature(found).parameters.get("settings")
-    owner: Any = found if settings is None else settings.annotation
-    if isinstance(owner, str):
-        owner = vars(sys.modules[found.__module__]).get(owner, found)
-    arguments: Node = {}
-    for name, parameter in inspect.signature(owner).parameters.items():
-        if name in LINKED:
-            arguments[name] = LINKED[name]
-        elif name not in GIVEN and _is_named(parameter) and _is_plain(parameter.default):
-            default = parameter.default
-            arguments[name] = "???" if default is parameter.empty else _as_yaml(default)
-    return arguments
-
-
-def _is_named(parameter: inspect.Parameter) -> bool:
-    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_plain, value))
-    return value is inspect.Parameter.empty or isinstance(value, (bool, int, float, str))
-
-
-def _as_yaml(value: object) -> object:
-    return [_as_yaml(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+def _plain(arguments: Mapping[str, Argument]) -> Node:
+    """Returns the options of a class, and its arguments that other choices give."""
+    own = options({name: each for name, each in arguments.items() if name not in GIVEN})
+    return {
+        name: LINKED.get(name, own.get(name)) for name in arguments if name in LINKED or name in own
+    }

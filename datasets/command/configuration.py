@@ -13,14 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -29,63 +26,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from stringline.datasets.command.choices import Keys, choice_names, completed, opening_comment
+from stringline.datasets.command.class_choices import class_names
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.files.yaml_file import read_yaml
-
-Keys = tuple[str, ...]
-
-
-def opening_comment(file: Path) -> str:
-    """Returns the comment at the top of a YAML file, without Hydra's `@package` line."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return "\n".join(
-        line.removeprefix("#").removeprefix(" ")
-        for line in takewhile(lambda line: line.startswith("#"), lines)
-        if not line.startswith("# @package")
-    )
-
-
-def option_comments(file: Path) -> dict[Keys, str]:
-    """Returns the comment behind each option of a YAML file by the option's keys.
-
-    A comment describes the option of its line. Comments in lines of their own are not included. An
-    item of a list has its index as key.
-    """
-    text = file.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    return {
-        keys: comment
-        for keys, line, column in _options(root)
-        if (comment := _comment(lines[line], column))
-    }
-
-
-def _options(
-    node: yaml.Node | None, above: Keys = (), line_above: int = -1
-) -> Iterator[tuple[Keys, int, int]]:
-    """Yields keys, line, and the column where the value or the key ends in this line.
-
-    Of the options in one line, such as those of {a: 1, b: 2}, the first one has the comment.
-    """
-    if isinstance(node, yaml.SequenceNode):
-        for number, item in enumerate(node.value):
-            yield from _options(item, (*above, str(number)), line_above)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    for key, value in node.value:
-        keys = (*above, str(key.value))
-        line = key.start_mark.line
-        on_line = value.end_mark.line == line
-        if line != line_above:
-            yield keys, line, (value if on_line else key).end_mark.column
-        line_above = line
-        yield from _options(value, keys, line)
-
-
-def _comment(line: str, column: int) -> str:
-    return line[column:].partition(" #")[2].strip()
-
 
 WORDS_TOO = ("exclude", "execution.delay_s", "held_out", "leave", "trust")
 """Options with a number or a list as default that also take words; their commands check them."""
@@ -186,9 +129,7 @@ class Configuration:
         """
         # Each group is a folder; listing it by Hydra takes as long as composing the configuration.
         return {
-            group: sorted(
-                {file.stem for file in (self.folder / group).glob("*.yaml")} | _stored(group)
-            )
+            group: sorted({*choice_names(self.folder, group), *class_names(group)})
             for group in sorted(self._choices() if chosen is None else chosen)
         }
 
@@ -400,10 +341,10 @@ class Configuration:
     def _reader_of(self, group: str, plain: object) -> str:
         """Returns a choice `GROUP=NAME` whose file reads a group."""
         readers = [
-            f"{where}={file.stem}"
+            f"{where}={name}"
             for where in ("policy/observation_encoder", "head/image_encoder")
-            for file in sorted((self.folder / where).glob("*.yaml"))
-            if f"${{{group}." in file.read_text()
+            for name in choice_names(self.folder, where)
+            if f"${{{group}." in str(completed(self.folder, f"{where}/{name}"))
             and isinstance(plain, dict)
             and where.partition("/")[0] in plain
         ]
@@ -424,14 +365,6 @@ def _names(choice: object) -> list[str]:
     if choice is None:
         return []
     return [str(name) for name in choice] if isinstance(choice, ListConfig) else [str(choice)]
-
-
-def _stored(group: str) -> set[str]:
-    """Returns the choices of a group without a file, such as installed classes."""
-    names = ConfigStore.instance().repo
-    for part in group.split("/"):
-        names = names.get(part, {})
-    return {name.removesuffix(".yaml") for name in names if name.endswith(".yaml")}
 
 
 def _package(name: str | None) -> Keys:
@@ -511,7 +444,7 @@ def plain_options(
     for override in overrides:
         key = override.partition("=")[0]
         if (folder / key).is_dir():
-            own = _own_options(folder / f"{name}.yaml") if own is None else own
+            own = _own_options(completed(folder, name)) if own is None else own
         if own is not None and key in own and (folder / key).is_dir():
             options[key] = _value(override)
         else:
@@ -519,9 +452,8 @@ def plain_options(
     return rest, options
 
 
-def _own_options(path: Path) -> set[str]:
+def _own_options(plain: Mapping[str, Any]) -> set[str]:
     """Returns the options of a primary configuration that are not choices of a group."""
-    plain = read_yaml("The configuration", path)
     entries = [entry for entry in plain.get("defaults", []) if isinstance(entry, Mapping)]
     groups = {str(key).split()[-1].lstrip("/").partition("@")[0] for e in entries for key in e}
     return {

@@ -1,5 +1,6 @@
 """The `--help` text of a command: choices, and options as lines of YAML with their comments."""
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,12 +10,9 @@ from typing import Any, cast
 import yaml
 from omegaconf import OmegaConf
 
-from stringline.datasets.command.configuration import (
-    Configuration,
-    Keys,
-    opening_comment,
-    option_comments,
-)
+from stringline.datasets.command.choices import Keys, descriptions, read_choice
+from stringline.datasets.command.class_choices import class_descriptions
+from stringline.datasets.command.configuration import Configuration
 
 _STEP = "  "
 _FACTORY = "_partial_"  # Says how a class is called; the user cannot change it.
@@ -99,6 +97,8 @@ _INDENT = "  "
 _WIDEST_NAME = 14  # Columns; the list of a longer name of a group starts in the next line.
 _WIDEST_OPTION = 44  # Columns; the comment of a longer one that does not fit is below it.
 _SHARE_OF_OPTIONS = 0.4
+_SHOWN = 160  # Characters of a description from which further sentences are left out.
+_SENTENCE_END = re.compile(r"(?<=[.!]) (?=[A-Z`'])")
 _WIDTHS = (80, 140)
 _WIDTH_OF_FILES = 120  # Columns, where the output is not a terminal.
 
@@ -142,13 +142,22 @@ def _several(files: Iterable[str], primary: str) -> dict[str, list[str]]:
 
 
 def _comments(folder: Path, files: Mapping[str, Keys]) -> dict[Keys, str]:
-    """Returns the comments of all options in the files of a command line."""
+    """Returns the descriptions of all options of a command line."""
     return {
-        (*package, *keys): comment
+        (*package, *keys): _first_sentences(text)
         for file, package in files.items()
-        if (path := folder / f"{file}.yaml").is_file()  # Classes as choices have no file.
-        for keys, comment in option_comments(path).items()
+        for keys, text in (descriptions(folder, file) or class_descriptions(file)).items()
     }
+
+
+def _first_sentences(text: str) -> str:
+    """Returns the first sentence of a description, and the following ones that are not too long."""
+    shown = ""
+    for sentence in _SENTENCE_END.split(text):
+        if shown and len(shown) + len(sentence) > _SHOWN:
+            break
+        shown = f"{shown} {sentence}".lstrip()
+    return shown
 
 
 def _choices(
@@ -165,8 +174,8 @@ def _choices(
             yield f"{_INDENT}{group:<{_WIDEST_NAME}}{_INDENT}{lines.pop(0)}"
         yield from (start + line for line in lines)
         for name in chosen[group]:
-            file = configuration.folder / group / f"{name}.yaml"
-            text = opening_comment(file) if file.is_file() else ""
+            choice = read_choice(configuration.folder, f"{group}/{name}")
+            text = "" if choice is None else choice.description
             yield from (
                 start + _INDENT + line
                 for line in textwrap.wrap(

@@ -332,11 +332,11 @@ class ActHdf5Writer:
         """Sets the options of the export.
 
         Args:
-            state_gripper: Gripper convention of the states, a name of `GRIPPER_CONVENTIONS` or its
-                ends.
-            action_gripper: Gripper convention of the actions.
-            cameras: Name in the file by camera; None writes all cameras.
-            jpeg_quality: 1 to 95; None writes raw images.
+            state_gripper: Gripper convention of the states: opening, aloha1_follower_share, ... of
+                `GRIPPER_CONVENTIONS`, or its ends; required.
+            action_gripper: Gripper convention of the actions; required.
+            cameras: {overhead: cam_high, ...} selects and renames these cameras; if None, all.
+            jpeg_quality: Quality of JPEG images, 1 to 95; if None, raw images.
         """
         if jpeg_quality is not None and not 1 <= jpeg_quality <= 95:
             raise ValueError(

@@ -196,7 +196,11 @@ class DiffusionPolicyWriter:
     """
 
     def __init__(self, *, cameras: Mapping[str, str] | None = None) -> None:
-        """Sets the exported series by camera; None writes all cameras with their own names."""
+        """Sets the exported cameras.
+
+        Args:
+            cameras: {overhead: img, ...} selects and renames these cameras; if None, all.
+        """
         self._cameras = cameras
 
     def write(self, store: EpisodeStore, path: Path) -> SkippedFields:

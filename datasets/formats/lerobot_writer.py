@@ -168,11 +168,11 @@ class LeRobotWriter:
         """Sets the options of the export.
 
         Args:
-            images: `video` (small, lossy) or `image` (lossless).
-            codec: FFmpeg's name of the encoder.
+            images: video (small, lossy), or image: lossless, about ten times the size.
+            codec: Video encoder: libsvtav1 (AV1), libx264 or libx265.
             pixel_format: FFmpeg's name of the pixel format.
             encoder: Options of the encoder; LeRobot's defaults are `g` 2 and `crf` 30.
-            cameras: Exported name by camera; None writes all cameras.
+            cameras: {overhead: top, ...} selects and renames these cameras; if None, all.
         """
         if images not in get_args(Images):
             raise unknown_name("kind of images", images, get_args(Images))

@@ -139,6 +139,8 @@ class AlohaLayout:
             action_gripper: The same for actions.
             angle_unit: Unit of the joint angles.
             embodiment: `aloha`, or `gym_aloha` for the arms of gym-aloha, of ACT's simulation.
+
+        Other Args:
             options: Prefix of the option names in messages.
 
         Raises:

@@ -50,9 +50,10 @@ class CloudSettings:
     """How clouds are made.
 
     Attributes:
-        points: Largest number of points, P.
+        points: Largest number of points of a cloud.
         voxel_m: Points in a voxel of this size are averaged, m.
-        robot_margin_m: Points within this distance of the capsules around the links are removed, m.
+        robot_margin_m: Points within this distance of the capsules around the robot's links are
+            removed, m.
         support_points: Largest number of points of the support, such as the table.
         margin_m: The workspace is the box of all gripper positions in the data, extended sideways
             by this margin, m ...

@@ -53,9 +53,11 @@ class CanonicalPlaces(nn.Module, ABC):
             origin: A point on the axis, in metres in the base frame.
             axis: Direction of the axis in the base frame, of any length.
             forward: Direction of azimuth 0; only its part perpendicular to the axis counts.
-            perturbation: See `PatchCentres`.
-            depth_pooling: See `MetricPlaces`.
-            missing_depth: See `MissingDepth`.
+            perturbation: Standard deviation of random shifts of patches in training, in cells.
+            depth_pooling: Depth of a patch: the median of its pixels, or the mean, which lies
+                between two surfaces.
+            missing_depth: Patches without depth: exclude (from attention), or centroid (they stand
+                at that of the others).
         """
         super().__init__()
         self.metric = MetricPlaces(
@@ -143,13 +145,16 @@ class CylindricalPlaces(CanonicalPlaces):
         """Sets the frame.
 
         Args:
-            radius: Metres, above 0; the typical distance of the scene from the axis.
-            origin: See `CanonicalPlaces`.
-            axis: See `CanonicalPlaces`.
-            forward: See `CanonicalPlaces`.
-            perturbation: See `PatchCentres`.
-            depth_pooling: See `MetricPlaces`.
-            missing_depth: See `MissingDepth`.
+            radius: Metres that correspond to one radian, above 0: the typical distance of the scene
+                from the axis.
+            origin: A point on the axis, in metres in the base frame.
+            axis: Direction of the axis in the base frame, of any length.
+            forward: Direction of azimuth 0; only its part perpendicular to the axis counts.
+            perturbation: Standard deviation of random shifts of patches in training, in cells.
+            depth_pooling: Depth of a patch: the median of its pixels, or the mean, which lies
+                between two surfaces.
+            missing_depth: Patches without depth: exclude (from attention), or centroid (they stand
+                at that of the others).
 
         Raises:
             ValueError: See `CanonicalPlaces`, or the radius is not above 0.

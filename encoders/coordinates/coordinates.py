@@ -124,8 +124,9 @@ class GridPlaces(nn.Module):
         """Sets the grid.
 
         Args:
-            grid: Patches a side at training, or (rows, columns) of them.
-            perturbation: See `PatchCentres`.
+            grid: Patches per side in training, or [rows, columns]; stringline-train counts those of
+                the images. With 1, coordinates are from 0 to 1.
+            perturbation: Standard deviation of random shifts of patches in training, in cells.
         """
         super().__init__()
         self.grid = _grid_size(grid)
@@ -173,11 +174,14 @@ class PatchDepthPlaces(nn.Module):
         """Initialises the affine function.
 
         Args:
-            grid: Patches a side at training, or (rows, columns) of them.
-            units_per_metre: Initial slope, in patches per metre of depth.
-            perturbation: See `PatchCentres`; applies to u and v, not to the depth.
-            depth_pooling: Depth of a patch; `mean` as in the paper.
-            missing_depth: See `MissingDepth`.
+            grid: Patches per side in training, or [rows, columns]; stringline-train counts those of
+                the images.
+            units_per_metre: Initial slope of the affine function, in patches per metre of depth.
+            perturbation: Standard deviation of random shifts of patches in training, in cells, see
+                `PatchCentres`; it applies to u and v, not to the depth.
+            depth_pooling: Depth of a patch: the mean of its pixels, as in the paper, or the median.
+            missing_depth: Patches without depth: exclude (from attention), or centroid (they stand
+                at that of the others).
         """
         super().__init__()
         FINITE.check(units_per_metre=units_per_metre)
@@ -234,11 +238,13 @@ class MetricPlaces(nn.Module):
         """Sets the rules for the depth of patches.
 
         Args:
-            perturbation: See `PatchCentres`; a moved patch lies on the ray of its new pixel, at the
-                depth of the patch.
-            depth_pooling: Depth of a patch. The mean of two surfaces is a place in the air between
-                them; the median is on one of them.
-            missing_depth: See `MissingDepth`.
+            perturbation: Standard deviation of random shifts of patches in training, in cells, see
+                `PatchCentres`; a moved patch lies on the ray of its new pixel, at the depth of the
+                patch.
+            depth_pooling: Depth of a patch: the median of its pixels, or the mean, which lies
+                between two surfaces.
+            missing_depth: Patches without depth: exclude (from attention), or centroid (they stand
+                at that of the others).
         """
         super().__init__()
         check_pooling(depth_pooling)

@@ -60,16 +60,18 @@ class RayPlaces(nn.Module):
         """Sets the prior of the depth.
 
         Args:
-            plane_m: Height of the plane in the base frame, metres; if None, no plane.
+            plane_m: Height of the plane where rays end, m in the base frame: the table; if None,
+                the middle of range_m.
             range_m: Smallest and largest prior depth along the optical axis, metres.
-            depth_m: Prior depth of cameras whose rays do not end on the plane, metres, by their
-                names; if None, there are none.
+            depth_m: Prior depth by camera, such as {wrist: 0.3}, in place of the plane; if None,
+                0.3 m for moving ones.
             spread: Standard deviation of the prior depth, as a share of it; 0: depths count as
                 exact, as encodings need that support no spread.
             edges: Whether a patch with depth has a spread too, the standard deviation of the depth
                 of its pixels, which is large at the edges of objects.
-            perturbation: See `PatchCentres`.
-            depth_pooling: Depth of a patch with depth; see `MetricPlaces`.
+            perturbation: Standard deviation of random shifts of patches in training, in cells.
+            depth_pooling: Depth of a patch: the median of its pixels, or the mean, which lies
+                between two surfaces.
 
         Raises:
             ValueError: An argument is out of range.

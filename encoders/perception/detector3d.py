@@ -81,16 +81,16 @@ class Detector3dSettings(DetectorSettings):
     """Settings of a `Detector3d`.
 
     Attributes:
-        places: `relative`: a box is predicted relative to the place of its patch; `absolute`: as
-            published, in the frame of the contract, from patches with features of their place.
-        symmetry: The labellings of its axes of which the target has that nearest to the
-            prediction: "none", the published fixed order; "upright", 4 about the third axis; "all".
+        places: relative: boxes relative to the place of their patch; absolute: in the frame of all,
+            as published.
+        symmetry: Equal labellings of the axes of a box: none, as published; upright, about its
+            third axis; all.
         relative_loss: Whether errors of lengths count relative to the size of the object, see
             `size_weight`, in loss and matching; otherwise in metres, as published.
         number_weight: Weight of the L1 loss of the 12 numbers.
         corner_weight: Weight of the loss of the 8 corners. The matching has both costs always.
-        typical_side_m: Sides of the boxes at the beginning of the training.
-        prior_depth_m: Depth of the place of a patch without depth.
+        typical_side_m: Sides of the boxes at the beginning of the training, m.
+        prior_depth_m: Depth of the place of a patch without depth, m.
     """
 
     places: Places = "relative"

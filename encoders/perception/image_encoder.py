@@ -108,20 +108,22 @@ class ImageEncoderSettings:
         coordinates: Coordinates of tokens.
         depth_input: Depth as an input of the network, besides positions; if None, `ColourOnly`.
         embedding: Factory of the patch embedding.
-        learned_places: See `LearnedPlaces`.
+        learned_places: If True, a patch is at a learned mean of its cells of 4 pixels; starts at
+            what is highest in it.
         images: Factory of the tokens of images, such as `PretrainedImages`; if None, `RgbdTokens`
             with `depth_input`, `embedding` and `learned_places`, which other factories ignore.
         values: Relative values: positions rotate values too.
-        dim: Width of the tokens.
-        depth: Number of blocks.
-        heads: Number of attention heads.
-        share_layers: One encoding for all blocks, or one per block.
+        dim: Width of the tokens, a multiple of 2 * heads.
+        depth: Transformer blocks.
+        heads: Attention heads.
+        share_layers: One position encoding for all blocks; if False, one per block.
         zero_frequencies: The encoding begins without effect, as in STRING's pre-trained networks;
             for blocks that another run has trained with other positions.
         registers: Learned tokens without a position; the first is CLS.
         frame_wavelengths: Shortest and longest initial wavelength of the encoding in time, in
             frames of a clip.
-        tubelet: Consecutive frames of a clip that share a token, see `Tubelets`.
+        tubelet: Consecutive frames of a clip that share each token; above 1, tokens have the
+            changes between them.
     """
 
     encoding: EncodingFactory

@@ -43,7 +43,11 @@ class ResolutionTransfer(Study):
     """Images of other sizes than in training (ComRoPE, Yu et al., 2025, table 1)."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        """Sets the sizes, pixels a side, multiples of the patch and at most as recorded."""
+        """Sets the sizes.
+
+        Args:
+            sizes: Pixels a side, multiples of the patch and at most those of the stored images.
+        """
         COUNT.check(**{f"sizes.{number}": size for number, size in enumerate(sizes)})
         self.sizes = tuple(sizes)
 
@@ -77,7 +81,12 @@ class PatchShuffling(Study):
     """
 
     def __init__(self, permutations: int = 5, seed: int = 0) -> None:
-        """Sets the number of permutations and their seed."""
+        """Sets the permutations.
+
+        Args:
+            permutations: Number of permutations.
+            seed: Seed of the permutations.
+        """
         COUNT.check(permutations=permutations)
         WHOLE.check(seed=seed)
         self.permutations = permutations
@@ -97,7 +106,12 @@ class CoordinateOffset(Study):
     """One random offset per image, added to all coordinates (ComRoPE, section 4.3.1)."""
 
     def __init__(self, deviations: Sequence[float], seed: int = 0) -> None:
-        """Sets the standard deviations of the offsets, in the unit of the coordinates."""
+        """Sets the offsets.
+
+        Args:
+            deviations: Standard deviations of the offsets, in the unit of the coordinates.
+            seed: Seed of the offsets.
+        """
         NOT_NEGATIVE.check(**{f"deviations.{n}": each for n, each in enumerate(deviations)})
         WHOLE.check(seed=seed)
         self.deviations = tuple(deviations)
@@ -121,7 +135,11 @@ class FrameOrder(Study):
     """
 
     def __init__(self, seed: int = 0) -> None:
-        """Sets the seed of the permutations."""
+        """Sets the seed.
+
+        Args:
+            seed: Seed of the permutations.
+        """
         WHOLE.check(seed=seed)
         self.seed = seed
 

@@ -187,12 +187,15 @@ class TextTower(TextNetwork):
         """Builds the tower.
 
         Args:
+            dim: Width of the text tower, a multiple of 2 * heads.
+            depth: Transformer blocks of the text tower.
+            heads: Attention heads of the text tower.
+            truncate: If True, longer texts lose their end, and captions are counted; if False, they
+                are refused.
+
+        Other Args:
             tokeniser: See `BytePairs`.
-            dim: Width of the tokens, a multiple of 2 * heads.
-            depth: Number of blocks.
-            heads: Number of attention heads.
             length: Largest number of tokens of a text.
-            truncate: Whether longer texts lose their end; otherwise they are refused.
 
         Raises:
             ValueError: An argument is out of range.
@@ -271,10 +274,14 @@ class PretrainedTextTower(TextNetwork):
         Args:
             model: A folder written by `save_pretrained` (network and tokenizer), or a name on the
                 Hugging Face hub, of CLIP or SigLIP, or of their text towers alone.
+            truncate: If True, longer texts lose their end, and captions are counted; if False, they
+                are refused.
+            frozen: If True, its weights stay as they are; if False, they are trained
+                (trainer.learning_rate_factors={text: 0.1}).
+
+        Other Args:
             length: Largest number of tokens of a text; if None, as many as the network reads.
                 SigLIP always gets as many, padded, as in its training.
-            truncate: Whether longer texts lose their end; otherwise they are refused.
-            frozen: Whether the weights are not trained.
             tokeniser: Not used, since the checkpoint has a tokenizer.
 
         Raises:

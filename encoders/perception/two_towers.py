@@ -218,8 +218,8 @@ class TwoTowersSettings:
     Attributes:
         image_encoder: Factory of the image encoder.
         text: Factory of the text tower.
-        width: Channels of the common space.
-        pool: What is read of an image, see `ClassifierSettings`.
+        width: Channels of the common space of images and texts.
+        pool: What is read of an image: cls, the first register; or mean, the mean of the patches.
         batch_size: Pairs of a step, from which the initial bias follows, see `initial_bias`.
     """
 

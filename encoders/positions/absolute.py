@@ -30,11 +30,11 @@ class SinusoidalEncoding(PositionEncoding):
     ) -> None:
         """Computes the frequencies.
 
-        Args:
+        Other Args:
             heads: Number of attention heads.
             head_dim: Channels per head; tokens have heads head_dim.
             axes: Coordinates per place.
-            theta: Base of the geometric series, 10000 in the papers.
+            theta: Base of the geometric series of frequencies, above 1, 10000 in the papers.
             wavelengths: Instead of theta: the shortest and longest wavelength in the unit of the
                 coordinates.
         """
@@ -75,13 +75,15 @@ class LearnedEncoding(PositionEncoding):
         """Initialises the table.
 
         Args:
+            cells: Cells of the table along every axis, or a number for each.
+            low: Lower end of the table along every axis, in the unit of the coordinates, or a
+                number for each.
+            high: Upper end; positions outside of the table take the value of the nearest cell.
+
+        Other Args:
             heads: Number of attention heads.
             head_dim: Channels per head; tokens have heads head_dim.
             axes: Coordinates per place.
-            cells: Number of cells along each axis, or along all axes.
-            low: Lower end of the grid along each axis, or along all axes.
-            high: Upper end of the grid. Positions outside of the grid take the value of the nearest
-                cell.
             seed: Seed of the initial parameters.
 
         Raises:

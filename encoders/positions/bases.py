@@ -184,7 +184,7 @@ class AntisymmetricBasis(Basis):
     ) -> None:
         """Starts at the identity.
 
-        Args:
+        Other Args:
             sets: Independent bases.
             size: Rows of P.
             block: Number of neighbouring channels per block of P; if None, one block.

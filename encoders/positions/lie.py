@@ -49,14 +49,17 @@ class _ComRope(RotaryEncoding):
         """Initialises the angle matrices.
 
         Args:
+            block: Channels per angle matrix, an even divisor of the channels per head; best in the
+                paper: 8.
+            init_std: Standard deviation of the initial entries of the angle matrices, radians per
+                unit; 1 in the published code, unspecified in the paper.
+            share_heads: One set of angle matrices for all heads; if False, one per head, as in the
+                published code.
+
+        Other Args:
             heads: Number of attention heads.
             head_dim: Channels per head, a multiple of `block`.
             axes: Coordinates per place, expected from 0 to 1 (`GridPlaces(grid=1)`).
-            block: Channels per angle matrix; best in the paper: 8.
-            init_std: Standard deviation of the entries; 1 in the published code, unspecified in the
-                paper.
-            share_heads: One set of angle matrices for all heads; the published code has one per
-                head.
             seed: Seed of the initial parameters.
         """
         NOT_NEGATIVE.check(init_std=init_std)
@@ -192,13 +195,17 @@ class LieRE(PositionEncoding):
         """Initialises the generators.
 
         Args:
+            block: Channels per generator, a divisor of the channels per head; all of them: the full
+                form of the paper; 8: its cheap one.
+            share_heads: One set of generators for all heads, as in the paper; if False, one per
+                head.
+
+        Other Args:
             heads: Number of attention heads.
             head_dim: Channels per head, a multiple of `block`.
             axes: Coordinates per place.
-            block: Size of the blocks: `head_dim` for the paper's full form, 8 for its cheap one.
             uniform: Entries above the diagonal are drawn uniformly from 0 to this value: 2 pi in
                 the paper, which gives very fast planes.
-            share_heads: One set of generators for all heads, as in the paper.
             seed: Seed of the initial parameters.
 
         Raises:

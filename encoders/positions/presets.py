@@ -33,6 +33,9 @@ class Rope(RotaryEncoding):
         """Computes the frequencies.
 
         Args:
+            still: Share of the planes that do not rotate, from 0, below 1, see `StillPlanes`.
+
+        Other Args:
             heads: Number of attention heads.
             head_dim: Channels per head, even.
             axes: Coordinates per place.
@@ -40,7 +43,6 @@ class Rope(RotaryEncoding):
                 in RoFormer and STRING.
             wavelengths: Instead of theta: the shortest and longest wavelength in the unit of the
                 coordinates.
-            still: Share of the planes that do not rotate, see `StillPlanes`.
         """
         factory = partial(AxialFrequencies, theta=theta, wavelengths=wavelengths)
         super().__init__(heads, head_dim, axes, frequencies=with_still_planes(factory, still))
@@ -53,6 +55,16 @@ class VisionLlamaRope(Rope):
     """
 
     def __init__(self, heads: int, head_dim: int, axes: int = 2, *, theta: float = 10000.0) -> None:
+        """Computes the frequencies.
+
+        Args:
+            theta: Base of the geometric series of frequencies, above 1.
+
+        Other Args:
+            heads: Number of attention heads.
+            head_dim: Channels per head, even.
+            axes: Coordinates per place.
+        """
         super().__init__(heads, head_dim, axes, theta=theta)
 
 
@@ -79,6 +91,18 @@ class RopeMixed(RotaryEncoding):
         """Initialises the frequencies; exactly one of `wavelengths` and `theta` is given.
 
         `still` is the share of the planes that do not rotate, see `StillPlanes`.
+
+        Args:
+            share_heads: One set of frequencies for all heads; if False, one per head.
+            still: Share of the planes that do not rotate, from 0, below 1, see `StillPlanes`.
+
+        Other Args:
+            heads: Number of attention heads.
+            head_dim: Channels per head, even.
+            axes: Coordinates per place.
+            wavelengths: Shortest and longest initial wavelength, in the unit of the coordinates.
+            theta: Instead of wavelengths: the base for two axes in patches.
+            seed: Seed of the initial parameters.
         """
         factory = partial(MixedFrequencies, wavelengths=wavelengths, theta=theta)
         super().__init__(
@@ -114,6 +138,12 @@ class CayleyString(RotaryEncoding):
         """Initialises the parameters.
 
         Args:
+            share_heads: One set of frequencies and one basis for all heads; if False, one of each
+                per head.
+            share_basis: One basis for all heads; if False, one per head; if None, as share_heads.
+            still: Share of the planes that do not rotate, from 0, below 1, see `StillPlanes`.
+
+        Other Args:
             heads: Number of attention heads.
             head_dim: Channels per head, even.
             axes: Coordinates per place.
@@ -121,9 +151,6 @@ class CayleyString(RotaryEncoding):
             theta: Instead of wavelengths: the base of RoPE-Mixed for two axes in patches.
             bandwidth: S has nonzero entries only within this distance of the diagonal; if None, S
                 is dense.
-            share_heads: One set of frequencies and one basis for all heads.
-            share_basis: One basis for all heads; if None, as `share_heads`.
-            still: Share of the planes that do not rotate, see `StillPlanes`.
             seed: Seed of the initial parameters.
         """
         factory = partial(MixedFrequencies, wavelengths=wavelengths, theta=theta)
@@ -161,15 +188,17 @@ class CirculantString(RotaryEncoding):
         """Initialises the parameters.
 
         Args:
+            block: Channels per circulant block, even, at least 4, a divisor of the channels per
+                head. Best in the paper: 16 on ImageNet, 32 on WebLI-3D.
+            share_heads: One set of coefficients for all heads; if False, one per head.
+
+        Other Args:
             heads: Number of attention heads.
             head_dim: Channels per head, a multiple of `block`.
             axes: Coordinates per place.
-            block: Size of the circulant blocks, even, at least 4. Best in the paper: 16 on
-                ImageNet, 32 on WebLI-3D.
             wavelengths: Shortest and longest initial wavelength of the rotating planes, in the unit
                 of the coordinates.
             theta: Instead of wavelengths: the base of RoPE-Mixed for two axes in patches.
-            share_heads: One set of coefficients for all heads.
             seed: Seed of the initial parameters.
         """
         super().__init__(
@@ -202,7 +231,18 @@ class LiereCommute(RotaryEncoding):
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
-        """Initialises the frequencies; `uniform` is 2 pi in the paper."""
+        """Initialises the frequencies.
+
+        Args:
+            share_heads: One set of frequencies for all heads; if False, one per head.
+
+        Other Args:
+            heads: Number of attention heads.
+            head_dim: Channels per head, even.
+            axes: Coordinates per place.
+            uniform: Largest initial frequency, 2 pi in the paper.
+            seed: Seed of the initial parameters.
+        """
         factory = partial(MixedFrequencies, uniform=uniform)
         super().__init__(
             heads, head_dim, axes, frequencies=factory, share_heads=share_heads, seed=seed
@@ -228,7 +268,21 @@ class RopeInLearnedBasis(RotaryEncoding):
         share_heads: bool = True,
         seed: int = 0,
     ) -> None:
-        """Initialises the parameters; exactly one of `theta` and `wavelengths` is given."""
+        """Initialises the parameters; exactly one of `theta` and `wavelengths` is given.
+
+        Args:
+            share_heads: One basis for all heads; if False, one per head.
+            basis: `CayleyBasis`, or another class of `encoders/positions/bases.py`.
+
+        Other Args:
+            heads: Number of attention heads.
+            head_dim: Channels per head, even.
+            axes: Coordinates per place.
+            theta: Base of the geometric series of frequencies.
+            wavelengths: Instead of theta: the shortest and longest wavelength in the unit of the
+                coordinates.
+            seed: Seed of the initial parameters.
+        """
         factory: FrequencyFactory = partial(AxialFrequencies, theta=theta, wavelengths=wavelengths)
         super().__init__(
             heads,

@@ -233,13 +233,15 @@ class TensorProductString(PositionEncoding):
         """Initialises the frequencies.
 
         Args:
+            features: Number of frequencies per head, m.
+            share_heads: One set of frequencies for all heads; if False, one per head.
+
+        Other Args:
             heads: Number of attention heads.
             head_dim: Channels per head.
             axes: Coordinates per place.
-            features: Number of frequencies, m.
             wavelengths: Shortest and longest initial wavelength, in the unit of the coordinates.
             theta: Instead of wavelengths: the base of RoPE-Mixed for two axes in patches.
-            share_heads: One set of frequencies for all heads.
             seed: Seed of the initial parameters.
         """
         super().__init__(heads, head_dim, axes, share_heads=share_heads)

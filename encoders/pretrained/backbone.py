@@ -188,16 +188,21 @@ class PretrainedImages(PretrainedTokens):
         """Builds the network.
 
         Args:
+            name: Network of timm, such as `vit_base_patch16_siglip_224`, `vit_small_patch16_dinov3`
+                or `tf_efficientnet_lite0`.
+            weights: A safetensors file with timm's names, or a folder with `model.safetensors`;
+                `installed`: those of an installed package; if None, random weights.
+            size: Pixels a side of the images for the network, such as 224, or [rows, columns]; if
+                None, as they are.
+            stride: Pixels per cell of the feature map of a convolutional network.
+            norm: In place of batch norms: `group`; or, with weights, `frozen`: their statistics.
+                See `PretrainedFeatureMap`.
+
+        Other Args:
             cameras: The cameras to read.
             coordinates: Coordinates of the tokens.
             encoding: Factory of the position encoding in the attention of the network.
             dim: Channels of the tokens, by a linear map.
-            name: Name in timm, such as `vit_base_patch16_siglip_224` or `tf_efficientnet_lite0`.
-            weights: A safetensors file with timm's names, or a folder with `model.safetensors`;
-                `installed`: those of an installed package; if None, random weights.
-            size: See `PretrainedTokens`.
-            stride: Pixels per cell of the feature map of a convolutional network.
-            norm: Replacement of batch norms; see `PretrainedFeatureMap`.
             options: Arguments of `timm.create_model` that replace the architecture's own.
 
         Raises:

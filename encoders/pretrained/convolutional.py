@@ -127,11 +127,12 @@ class ResNet(nn.Module):
 
         Args:
             name: Name in timm, such as `resnet18` or `resnet50`.
-            norm: Replacement of batch norms. `group`: group norms of 16 channels per group, as in
-                diffusion policy, with scale and shift of `weights`. `frozen`: the constant
-                statistics of `weights`, as in ACT.
+            norm: In place of batch norms: `group`: group norms of 16 channels per group, as in
+                diffusion policy; or, with weights, `frozen`: their constant statistics, as in ACT.
             weights: A safetensors file with timm's or torchvision's names, such as the
                 `model.safetensors` of timm/resnet18.tv_in1k; if None, random weights.
+
+        Other Args:
             options: Arguments of timm's `ResNet` that replace the architecture's own, such as
                 `channels`.
 

@@ -51,12 +51,14 @@ class WeightsAndBiases:
         """Starts a run, or resumes the one of the same directory.
 
         Args:
+            project: Project on wandb.ai.
+            name: Name of the run; if None, the name of the directory.
+            mode: online, offline (stored in output/wandb for `wandb sync`) or disabled.
+
+        Other Args:
             directory: Directory of the run.
             first_step: First step of this call; wandb keeps its metrics of later steps, which are
                 equal.
-            project: Project on wandb.ai.
-            name: Name of the run; if None, the name of the directory.
-            mode: `online`, `offline` (for `wandb sync`) or `disabled`.
 
         Raises:
             ValueError: wandb is not installed, or the mode is unknown.

@@ -48,32 +48,33 @@ class TrainerSettings:
     """Settings of a run; `stringline.Trainer` derives from this class.
 
     Attributes:
-        steps: Total number of optimiser steps.
+        steps: Optimiser steps of the whole run.
         batch_size: Examples per step and process.
         accumulate: Number of parts that a batch is processed in, one after the other: less memory,
             the same gradients.
-        learning_rate: Peak of the schedule.
+        learning_rate: Peak of the schedule: a linear rise, then a cosine decay.
         warmup_steps: Steps of the linear rise.
         final_learning_rate: End of the cosine decay, as a share of the peak.
-        betas: Coefficients of AdamW.
-        weight_decay: Weight decay of matrices, except parameters listed in `no_weight_decay()`.
-        clip_norm: Largest gradient norm.
-        ema_decay: Decay of the moving average, which rises to it as (1 + n) / (10 + n).
-        precision: `auto` (bf16 on hardware that supports it), `bf16` or `no`.
+        weight_decay: Weight decay of matrices, except frequencies and the like, which
+            `no_weight_decay()` lists.
+        clip_norm: Largest gradient norm; larger gradients are scaled.
+        ema_decay: Decay of the moving average of the weights, which the checkpoint contains; 0 to
+            1. It rises to it as (1 + n) / (10 + n).
+        precision: bf16, no (float32), or auto: bf16 on hardware that supports it.
         compile: Whether `torch.compile` compiles the loss: `auto` (on GPUs), true or false. A
             compiled loss draws other random numbers.
-        seed: Seed of the random numbers of the loss.
+        seed: Seed of the initial weights, the order of the windows and all random numbers.
         probe_every: Steps between probes, and between validation losses.
         save_every: Steps between resumable states; the state of each best model is saved too.
-        evaluate_every: Steps between evaluations, if there is an `evaluate` callback.
+        evaluate_every: Steps between evaluations, if a task is given (in Python, an `evaluate`
+            callback).
         log_every: Steps between logged metrics.
-        read_every: Steps between reads of loss and gradient norm from the device. With 1, a loss
-            that is not finite ends the run before its update, and the host waits for each step.
-            With more, no step waits: such a loss is found up to that many steps later, but before a
-            state or checkpoint is written, and several processes stop after a signal that much
-            later.
+        read_every: Steps between reads of losses; above 1 no step waits for a GPU, and broken
+            losses are found later. With 1, a loss that is not finite ends the run before its
+            update. With more, it is found up to that many steps later, but before a state or
+            checkpoint is written, and several processes stop after a signal that much later.
         device: `auto` (a GPU if there is one) or `cuda` (an error without a GPU).
-        min_processes: Smallest allowed number of processes.
+        min_processes: Smallest number of processes of torchrun; with fewer the run does not begin.
         num_workers: Threads that read batches ahead.
         pin_memory: Whether batches are read into page-locked memory, which a GPU copies from while
             it computes.
@@ -86,11 +87,16 @@ class TrainerSettings:
         fused: Whether AdamW updates all parameters in one kernel.
         gradient_checkpointing: Whether the entries of all lists of layers compute their activations
             again in the backward pass (Chen et al., 2016): less memory, the same gradients.
-        learning_rate_factors: Factor of the learning rate of parts, see `PartPatterns`; of several
-            patterns that match a parameter the last one applies.
-        freeze: Parts without gradients, in evaluation mode and without a moving average.
-        lora: Rank of the low-rank adapters of parts, see `LowRank`. Their other parameters are
-            frozen. Checkpoints contain the sums of weights and adapters.
+        learning_rate_factors: Factor of the learning rate by part, such as {observation_encoder:
+            0.1}; * in names is a wildcard, see `PartPatterns`. Of several patterns that match a
+            parameter the last one applies.
+        freeze: Parts that are not trained, such as [observation_encoder] or
+            [denoiser.blocks.*.cross_kv]; they stay in evaluation mode and have no moving average.
+        lora: Rank of low-rank adapters by part, such as {observation_encoder: 8}; its other weights
+            are frozen, see `LowRank`. Checkpoints contain the sums of weights and adapters.
+
+    Other Args:
+        betas: Coefficients of AdamW.
     """
 
     steps: int

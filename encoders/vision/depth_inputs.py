@@ -80,7 +80,7 @@ class SurfaceNormals(DepthInput):
     ) -> None:
         """Sets the parameters of the normals.
 
-        Args:
+        Other Args:
             base_frame: Normals in the base frame of the robot, in which a table looks the same to
                 every camera. False: in the camera frame, which rotations of the whole scene about
                 an axis of the base do not change.

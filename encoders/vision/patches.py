@@ -90,11 +90,13 @@ class ConvolutionalStem(PatchEmbedding):
         """Builds the layers.
 
         Args:
+            patch: Side of a patch, pixels: 16 or 8.
+
+        Other Args:
             dim: Channels of the tokens.
             channels: Channels of the images.
             width: Channels after the first convolution; half of them take about two thirds of the
                 time.
-            patch: Side of a patch, pixels.
         """
         super().__init__(patch, channels)
         if patch not in (8, 16):
@@ -133,8 +135,10 @@ class PatchProjection(PatchEmbedding):
         """Builds the layer.
 
         Args:
-            dim: Channels of the tokens.
             patch: Side of a patch, pixels, such as 14, 16 or 32.
+
+        Other Args:
+            dim: Channels of the tokens.
             channels: Channels of the images.
         """
         super().__init__(patch, channels)

@@ -28,7 +28,8 @@ class VoxelSettings:
         tokens: Number of drawn voxels, N.
         size_m: Side of a voxel, m.
         points: Largest number of points that are read of a voxel.
-        rarity: Exponent of the weights of voxels: 0 draws all alike.
+        rarity: Exponent of the weights in the draw: 0 draws all voxels alike, larger ones rare
+            heights and colours.
         support_weight: Factor of the weights of voxels at or below the height of the support.
         hidden: Width of the network over points.
     """

@@ -164,9 +164,11 @@ class GripperPoses(ActionSpace):
         """Loads the embodiment.
 
         Args:
+            tolerance: Tolerated error of a pose after inverse kinematics, in metres and radians.
+
+        Other Args:
             contract: A contract of an embodiment with known kinematics and one absolute target per
                 joint.
-            tolerance: Tolerated error of a pose, in metres and radians.
             first_iterations: Largest number of iterations for the first pose of a chunk.
             iterations: The same for the other poses, which start at the previous one.
         """

@@ -275,9 +275,12 @@ class OpenClose(ActionSpace):
         Args:
             contract: A contract with absolute openings of grippers.
             arms: The action space of the other numbers.
-            closed: Target opening of a closing gripper.
-            opened: Target opening of an opening gripper.
-            hysteresis: Magnitude of a generated number up to which the command stays, 0 to 1.
+            closed: Target opening of a closing gripper; an object or the limit of its force stops
+                it before.
+            opened: Target opening of an opening gripper; less where open fingers would touch
+                something.
+            hysteresis: Magnitude of a generated number (-1 closes, 1 opens) up to which the command
+                stays.
 
         Raises:
             ValueError: The actions contain no absolute opening, or an argument is out of range.

@@ -150,14 +150,15 @@ class ActSettings(PolicySettings):
     """Settings of ACT, as published except for the number of decoder layers.
 
     Attributes:
-        dim: Width of the transformer.
+        dim: Width of the transformer, a multiple of 2 * heads.
         heads: Number of attention heads.
         feed_forward: Hidden width of the feed-forward layers.
-        encoder_layers: Layers of the observation encoder and of the style encoder.
-        decoder_layers: Layers of the decoder.
-        latent: Dimension of a style.
-        kl_weight: Weight of the divergence of the style from its prior.
-        dropout: Dropout rate in training.
+        encoder_layers: Layers of the transformer's encoder and of the style encoder.
+        decoder_layers: Layers of the decoder; the published code builds 7 and uses the output of
+            the first.
+        latent: Dimension of a style, the latent variable of the demonstrations.
+        kl_weight: Weight of the divergence of the style from its prior in the loss.
+        dropout: Dropout rate in training, 0 to 1.
     """
 
     chunk: int = 100

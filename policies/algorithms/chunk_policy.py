@@ -104,9 +104,9 @@ class DenoisingSettings(PolicySettings):
     """Settings of policies that generate chunks from noise.
 
     Attributes:
-        dim: Width of the transformer denoiser.
-        depth: Number of its blocks.
-        heads: Number of its attention heads.
+        dim: Width of the denoiser, a multiple of 2 * heads.
+        depth: Transformer blocks of the denoiser.
+        heads: Attention heads of the denoiser.
         denoiser: Factory of another denoiser, with its own sizes; if None, the transformer.
         action_places: Places of the action tokens of the transformer; if None, they have none.
         sampling_steps: Steps from noise to data at run time.

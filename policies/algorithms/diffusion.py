@@ -47,11 +47,12 @@ class DiffusionSettings(DenoisingSettings):
             so a number that does not divide `noise_levels` is off by one level at some steps.
         noise_levels: Levels of the squared-cosine schedule (Nichol and Dhariwal, ICML 2021,
             equation 17).
-        prediction: Output of the network: the clean chunk, the noise, or v; see
-            `samplers.target_of`.
-        sampler: The sampler; see `samplers.make_scheduler`.
-        spacing: Spacing of its steps; see there.
-        zero_terminal_snr: Whether the last level is pure noise; see there.
+        prediction: Output of the network: sample (the clean chunk), v, or epsilon (noise), with
+            spacing=leading.
+        sampler: Sampler at run time: ddim, ddpm or dpm_solver.
+        spacing: Levels of the sampling steps: trailing begins at the last level, leading one step
+            before it.
+        zero_terminal_snr: If True, the levels are rescaled so that the last one is pure noise.
     """
 
     sampling_steps: int = 10

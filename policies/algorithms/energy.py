@@ -124,15 +124,18 @@ class EnergySettings(FlowSettings):
     Attributes:
         energy: Factory of another network for the energy, whose outputs are summed; if None, a
             transformer like that of the proposal. It is trained at uniformly drawn levels.
-        negatives: Chunks of the proposal per observation and training step.
-        ranking_weight: Weight of the ranking loss beside the proposal's; it only affects the
-            encoder.
+        negatives: Proposed chunks per observation and training step, ranked beside the demonstrated
+            one.
+        ranking_weight: Weight of the ranking loss beside the proposal's; it affects the observation
+            encoder only.
         candidates: Proposed chunks at run time.
-        temperature: Temperature of the choice among them; see `choose`. 0: the best.
-        refinement_noise_level: Noise level s at which chunks are ranked and refined.
-        refinement_steps: Langevin steps; 0: no refinement.
-        refinement_scale: Standard deviation of a Langevin step, above 0, in units of that level.
-        final_steps: Steps of the flow from that level to the data.
+        temperature: Choice among them: 0: the best; 1: modes as frequent as in the demonstrations.
+        refinement_noise_level: Noise level at which chunks are ranked and refined; 0: data, 1:
+            noise.
+        refinement_steps: Langevin steps of the refinement; 0: no refinement.
+        refinement_scale: Standard deviation of a Langevin step in units of refinement_noise_level;
+            above 0.
+        final_steps: Steps of the flow from refinement_noise_level to the data.
     """
 
     energy: DenoiserFactory | None = None

@@ -64,7 +64,8 @@ class FlowSettings(DenoisingSettings):
     """Settings of a flow policy; its denoiser predicts the velocity.
 
     Attributes:
-        solver: The solver; see `integrate_ode`.
+        solver: euler: one evaluation of the network per step; midpoint or heun: two, of second
+            order.
         noise_level_distribution: Distribution of the trained noise levels: `uniform`, or `beta`:
             0.001 + 0.999 Beta(1.5, 1), which emphasises high noise (Black et al., pi0, 2024, arXiv
             2410.24164, appendix B, as in openpi).

@@ -41,7 +41,8 @@ class SceneAugmentation:
             open a hand at a certain time, and a policy that reads the answer from it fails where
             its own hand is open at another time.
         gripper_m: Standard deviation of the noise of measured gripper positions, m.
-        hold: Probability that grippers and what they hold move, see above.
+        hold: Probability that grippers and what they hold move a little, each in its consistent
+            way.
         carry: Standard deviations of the motion of a gripper with its load: m, rad.
         slip: Standard deviations of the motion of a load in its gripper: m, rad.
         goal: Standard deviations of the motion of a resting gripper whose load is the goal of the

@@ -93,20 +93,23 @@ class KeyposePolicySettings:
         values: Relative values in the diffusion.
         chunk: Actions per plan, T.
         events: How keyposes are found in recordings.
-        refinement: `diffusion`: the pose of each mode is the mean of samples of a diffusion around
-            it; `none`: the mean of its votes.
+        refinement: diffusion: the pose of each mode is the mean of samples of a diffusion around it;
+            none: the mean of its votes.
         sampling_steps: Steps of the diffusion.
-        noise_samples: Noisy keyposes per example in training, and samples whose mean is the pose.
-        noise: Its noise at the first step.
+        noise_samples: Noisy keyposes per example in training; at run time the pose is the mean of
+            as many samples.
+        noise: Noise of the poses at the first step of the diffusion.
         denoiser_depth: Blocks of the denoiser.
-        heads: Its attention heads; the width of the tokens must divide into heads of even size.
-            If None, 3 if it does, else 4.
+        heads: Its attention heads, of even size; if None, 3 if they divide the width of the tokens,
+            else 4.
         voxel_samples: Random samples of voxels per observation at run time, whose votes are joined.
-        modes: Number of modes that are predicted.
+        modes: Number of modes that are predicted; a mode that was missed twice is left for another.
         vote_m: Distance within which votes are one mode, m.
-        label_m: Scale of the distance at which tokens answer for a keypose in training, m.
-        augmentation: Changes of the scene in training.
-        motion: How the arms move.
+        label_m: In training, tokens within about this distance of the keypose answer for it, m.
+        augmentation: Changes of scene and targets in training.
+        motion: How the arms move to a keypose.
+
+    Other Args:
         normalisation: None, the only allowed value; other policies have it.
     """
 

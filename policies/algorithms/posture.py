@@ -46,12 +46,13 @@ class Posture(nn.Module):
         Args:
             linear: Whether a linear map of joints and velocities, fitted to the training data, is
                 part of each action; otherwise that part is the measured joints.
-            anchored: Whether the first action of a chunk is that part alone, except for grippers.
-                None if actions are absolute targets of measured joints.
+            anchored: Whether the first action of a chunk is that part alone, except for grippers;
+                if None, in chunks of absolute targets of measured joints.
             coefficients: Coefficients of a polynomial for each number of a chunk except for those
                 of grippers; the polynomial of an anchored chunk has no constant. If None, actions
                 are free.
-            ridge: Penalty of the map's weights, in units of the mean squared state.
+            ridge: Penalty of the weights of the map, which is fitted in closed form, in units of
+                the mean squared state.
 
         Raises:
             ValueError: A number is out of range, or nothing is chosen.

@@ -62,15 +62,17 @@ class Execution:
     """How chunks are executed; the number of executed actions, `execute_steps`, is set elsewhere.
 
     Attributes:
-        name: `receding_horizon`: each plan replaces the previous one as soon as it arrives.
+        name: Combination of plans; on a command line, execution=NAME also sets its options.
+            `receding_horizon`: each plan replaces the previous one as soon as it arrives.
             `stop_and_go`: the same, but a plan is requested when the previous one has been
             executed, and the arms hold meanwhile. `temporal_ensembling`: plans are averaged with
             previous ones. `real_time_chunking`: plans continue the previous one.
-        delay_s: In simulated time, seconds from an observation until its plan is in force, rounded
-            up to control periods, or `measured`: the time that planning took. By a real clock plans
+        delay_s: Seconds from an observation until its plan is in force, in simulated time, rounded
+            up to control periods; or `measured`: the time that planning took. By a real clock plans
             take the time that they take, and real-time chunking expects this delay before its first
             measurement.
-        decay: k of temporal ensembling, per plan; if None, 0.01.
+        decay: k of temporal ensembling: the i-th oldest plan has the weight exp(-k i); if None,
+            0.01.
     """
 
     name: str = RECEDING

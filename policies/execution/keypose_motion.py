@@ -46,15 +46,15 @@ class MotionSettings:
         settle_s: Time between arrival and stroke, s.
         close_s: Time from the beginning of a closing stroke until the arm moves on, s.
         open_s: The same of an opening stroke.
-        same_m: A keypose within this distance ...
-        same_rad: ... and this angle of the gripper's present target is where the gripper is: only
-            the gripper acts.
-        jump_m: While it moves to a keypose, a prediction further away than this must come twice.
+        same_m: A keypose within this distance, m, and the angle same_rad of the gripper's present
+            target is where the gripper is: only the gripper acts.
+        same_rad: Angle beside same_m, rad.
+        jump_m: On the way, a prediction further away than this from the goal must come twice.
         missed: Number of misses at a place after which another mode is chosen.
         rest: Probability that an arm acts below which the arms rest.
         rest_holding: The same while a gripper holds something, which it would not keep for ever.
-        reach_m: Remaining error of the inverse kinematics from which a keypose is out of reach, m
-            or rad.
+        reach_m: Remaining error of the kinematics from which a warning names a keypose as out of
+            reach, m or rad.
     """
 
     speed: float = 0.8

@@ -188,7 +188,7 @@ class KeyposeNoise:
     """The noise of the diffusion at level 1: standard deviations.
 
     Attributes:
-        position_m: Of positions, m.
+        position_m: Standard deviation of the noise of positions at the first step, m.
         rotation: Of each of the six numbers of a rotation.
     """
 

@@ -22,13 +22,13 @@ class UnetSettings:
     """Settings of the network, with defaults as published, and of the pooling of tokens.
 
     Attributes:
-        down_dims: Channels of each resolution; each after the first has half the rate of the
-            previous one.
-        kernel: Length of the convolutions, odd.
+        down_dims: Channels at each resolution in time, each half the previous one; multiples of
+            groups.
+        kernel: Length of the convolutions over time, odd.
         groups: Number of groups of the group norms; must divide all of `down_dims`.
-        level_dim: Length of the embedding of the noise level, even.
+        level_dim: Length of the embedding of the noise level, even, from 4.
         condition_dim: Length of the observation's vector.
-        heads: Queries of the pooling; must divide `condition_dim`.
+        heads: Attention queries that pool the tokens to this vector; a divisor of condition_dim.
     """
 
     down_dims: Sequence[int] = (512, 1024, 2048)

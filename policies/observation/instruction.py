@@ -127,7 +127,7 @@ class TextEmbedding(Instruction):
             model: A folder written by `save_pretrained` (encoder and tokenizer), or a name on the
                 Hugging Face hub: CLIP's text encoder, T5's encoder, or another one whose averaged
                 last layer is meaningful.
-            width: Width of its features, such as 512.
+            width: Number of features of the text encoder, such as 512.
         """
         super().__init__(known)
         self.model = model

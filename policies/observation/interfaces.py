@@ -47,7 +47,7 @@ class ObservationHistory(nn.Module):
                 multiples of the time between two plans.
             wavelengths_s: Shortest and longest initial wavelength of the time axis; learned if
                 those of space are.
-            images: Whether to read past images too.
+            images: If True, the patches of all cameras at these times, too.
             dropout: Share of the training examples whose past is hidden. A history predicts the
                 demonstrator's actions so well that a policy may stop using images (de Haan et al.,
                 Causal Confusion in Imitation Learning, NeurIPS 2019).

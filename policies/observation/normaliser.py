@@ -88,7 +88,7 @@ class MeanStdNormaliser(Normaliser):
 
         Args:
             statistics: Statistics of the data.
-            floor: Smallest range of two standard deviations.
+            floor: Smallest range of two standard deviations, in data units.
         """
         mean = statistics.mean
         std = statistics.std
@@ -108,7 +108,7 @@ class QuantileNormaliser(Normaliser):
 
         Args:
             statistics: Statistics of the data.
-            floor: Smallest range.
+            floor: Smallest range, in data units.
             clip: Clip values outside of the quantiles. A policy then never commands them either.
         """
         first = QUANTILES.index(0.01)

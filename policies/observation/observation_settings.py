@@ -25,7 +25,8 @@ class EncoderSettings:
     """Settings of every observation encoder.
 
     Attributes:
-        cameras: Names of the cameras to read; if None, all of the contract.
+        cameras: Names of the cameras to read, such as [overhead, wrist_left]; if None, all cameras
+            of the data.
         normalisation: Factory of the normaliser of joint positions.
     """
 
@@ -64,16 +65,15 @@ class ObservationSettings(EncoderSettings):
         frames: The frames of metric coordinates; if None, the base frame.
         depth_input: Depth as an input of the network, besides positions; if None, `ColourOnly`.
         embedding: Factory of the patch embedding.
-        learned_places: Whether a patch is at a learned mean of the places of its cells, instead of
-            its centre; see `LearnedPlaces`.
+        learned_places: True: a patch is at a learned mean of its cells of 4 pixels, instead of its
+            centre; it starts at what is highest in it, see `LearnedPlaces`.
         images: Factory of the tokens of images, such as `PretrainedImages`; if None, `RgbdTokens`
             with `depth_input`, `embedding` and `learned_places`, which other factories ignore.
         values: Relative values: positions rotate values too.
-        dim: Width of the tokens.
-        depth: Number of blocks.
+        dim: Width of the tokens, a multiple of 2 * heads.
+        depth: Transformer blocks.
         heads: Number of attention heads; `dim` must divide into heads of even size.
-        share_layers: One encoding for all blocks, or one per block.
-        registers: Learned tokens without a position; see `VisionTransformer`.
+        share_layers: One position encoding for all blocks; if False, one per block.
         joints: Where joints are read: `condition` returns positions and velocities beside the
             tokens, for the network of the actions (`ConditioningTokens.state`), `tokens` adds the
             positions to the tokens of the arms. A policy that finds its posture among the tokens of
@@ -84,6 +84,9 @@ class ObservationSettings(EncoderSettings):
         history: The past observations to read; if None, only the present.
         instruction: Factory of the encoder of instructions; if None, the encoder reads no
             instruction.
+
+    Other Args:
+        registers: Learned tokens without a position; see `VisionTransformer`.
     """
 
     encoding: EncodingFactory
@@ -157,7 +160,7 @@ class KeypointSettings(EncoderSettings):
         network: Factory of the network of feature maps; the softmax needs at least 2 x 2 cells.
         shared: One network for all cameras; otherwise one per camera, as published.
         points: Keypoints per camera.
-        features: Numbers per camera.
+        features: Numbers per camera, a linear map of its keypoints.
     """
 
     network: ImageNetworkFactory = ResNet
@@ -175,9 +178,10 @@ class PlainVisionSettings(EncoderSettings):
 
     Attributes:
         encoding: Factory of the encoding of columns and rows, such as `SinusoidalEncoding`.
-        grid: Patches a side at training, or (rows, columns) of them.
+        grid: Patches per side in training, or [rows, columns]; stringline-train counts those of the
+            images.
         embedding: Factory of the patch embedding.
-        dim: Width of the tokens.
+        dim: Width of the tokens, a multiple of 2 * heads.
         depth: Number of blocks.
         heads: Number of attention heads; `dim` must divide into heads of even size.
     """

@@ -52,18 +52,18 @@ class PointSettings(EncoderSettings):
         encoding: Factory of the position encoding.
         values: Relative values: positions rotate values too.
         dim: Width of the tokens, a multiple of 2 * heads.
-        depth: Number of blocks.
-        heads: Number of attention heads.
+        depth: Transformer blocks.
+        heads: Attention heads; with 96 channels each has 32, which all encodings accept.
         mlp_ratio: Hidden width of the perceptrons, in units of `dim`.
-        share_layers: One encoding for all blocks, or one per block.
+        share_layers: One position encoding for all blocks; if False, one per block.
         place_features: Whether sines and cosines of the places are added to the tokens. They give
             up that only differences of places count.
         gripper_features: Whether tokens know their places in the frames of the grippers, and the
             arms what is near their grippers.
         state_dropout: Share of the training examples whose arms are hidden: posture and opening
-            take their mean, with a mark.
+            take their mean, with a mark; for policies that generate chunks 0.5.
         clouds: How clouds are made.
-        voxels: How they are divided into tokens.
+        voxels: How clouds are divided into tokens.
         instruction: Factory of the encoder of instructions; if None, it reads none.
     """
 

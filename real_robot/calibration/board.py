@@ -58,12 +58,12 @@ class Board:
     Its frame: origin at a corner, x along rows, y along columns, z into the board.
 
     Attributes:
-        columns: Squares along x.
-        rows: Squares along y.
-        square_mm: Side of a square. Measure it, since printers scale.
-        marker_mm: Side of a marker with its black border.
-        dictionary: OpenCV's name of the markers, such as DICT_4X4_50 or DICT_APRILTAG_36h11.
-        legacy: Whether the board has the layout of OpenCV before 4.6.
+        columns: Squares in a row of the board (x), at least 3.
+        rows: Squares in a column of the board (y), at least 3.
+        square_mm: Side of a square, measured on the print, because printers may scale.
+        marker_mm: Side of a marker with its black border, measured on the print.
+        dictionary: OpenCV's name of the set of markers, such as DICT_APRILTAG_36h11.
+        legacy: True: the layout of boards from OpenCV before 4.6.
     """
 
     columns: int = 7

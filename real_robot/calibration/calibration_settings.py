@@ -1,7 +1,7 @@
 """Settings of a calibration, as `configs/calibration` describes it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,8 @@ from stringline.real_robot.calibration.board import WORLD, Board
 from stringline.real_robot.robots.backends import robot_backend
 from stringline.real_robot.robots.robot_settings import RobotSettings
 
+_SECONDS_AND_SPEED = ("speed", "settle_s", "patience_s")
+
 
 class Method(StrEnum):
     """Method of calibration."""
@@ -30,31 +32,34 @@ class CalibrationSettings:
     """Settings of a calibration.
 
     Attributes:
+        method: clouds: compares the depth of two cameras; board: a ChArUco board in images.
         cameras: Cameras to calibrate, by the names of the embodiment's mounts.
-        held_by: Arm that holds the board; if None, it stands still.
-        reference: Calibrated camera, for clouds.
-        poses: (N, J) joints at which images are taken; if None, a person moves the arms.
-        looks: Images at each pose; more than one only helps clouds.
-        speed: Speed of the fastest revolute joint between poses, rad/s; the safety filter may
-            reduce it.
-        settle_s: Seconds for which the arms must have been at rest before an image counts.
-        patience_s: Longest wait for a pose beyond the time of the motion.
-        image_px: Rows and columns of the images of emulated cameras.
-        file: File of the result; other cameras in it stay.
+        board: The board, for method=board.
+        held_by: Arm that holds the board; if None, the board is at rest.
+        reference: Camera with depth, for method=clouds; calibrate it first, and set
+            robot.calibration_file.
+        poses: (N, J) joints in the order of the embodiment, rad, at which images are taken; the
+            gripper keeps its opening. If None, a person moves the arms.
+        looks: Images at each pose, which are averaged; more than one only helps clouds.
+        speed: Speed of the fastest joint, rad/s; the safety filter may reduce it.
+        settle_s: Seconds at rest before an image counts.
+        patience_s: Longest wait for a pose beyond the time of the motion, s.
+        image_px: Rows and columns of emulated images.
+        file: File of the result; other cameras in it are kept.
     """
 
     method: Method
     cameras: tuple[str, ...]
-    board: Board
-    held_by: str | None
-    reference: str | None
-    poses: NDArray[np.float64] | None
-    looks: int
-    speed: float
-    settle_s: float
-    patience_s: float
-    image_px: int
-    file: Path
+    board: Board = field(default_factory=Board)
+    held_by: str | None = None
+    reference: str | None = None
+    poses: NDArray[np.float64] | None = None
+    looks: int = 1
+    speed: float = 0.4
+    settle_s: float = 0.4
+    patience_s: float = 5.0
+    image_px: int = 480
+    file: Path = Path("runs/calibration.yaml")
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
@@ -88,13 +93,17 @@ class CalibrationSettings:
             ValueError: A setting, camera or arm is unknown, poses do not fit the embodiment, or
                 the camera does not move relative to the board.
         """
-        known = [*(field.name for field in fields(cls)), "poses_file"]
+        known = [*(each.name for each in fields(cls)), "poses_file"]
         for name in plain:
             if name not in known:
                 raise unknown_name("setting of a calibration", str(name), known)
         methods = [method.value for method in Method]
         if (method := str(plain.get("method", ""))) not in methods:
             raise unknown_name("method of calibration", method, methods)
+        numbers = {"looks": int, "image_px": int, **dict.fromkeys(_SECONDS_AND_SPEED, float)}
+        chosen = {name: kind(plain[name]) for name, kind in numbers.items() if name in plain}
+        if "file" in plain:
+            chosen["file"] = Path(plain["file"])
         found = cls(
             method=Method(method),
             cameras=tuple(str(name) for name in plain.get("cameras") or ()),
@@ -102,12 +111,7 @@ class CalibrationSettings:
             held_by=None if plain.get("held_by") is None else str(plain["held_by"]),
             reference=None if plain.get("reference") is None else str(plain["reference"]),
             poses=_poses(plain, embodiment),
-            looks=int(plain.get("looks", 1)),
-            speed=float(plain.get("speed", 0.4)),
-            settle_s=float(plain.get("settle_s", 0.4)),
-            patience_s=float(plain.get("patience_s", 5.0)),
-            image_px=int(plain.get("image_px", 480)),
-            file=Path(plain["file"]),
+            **chosen,
         )
         found._check_names(embodiment)
         found._check_motion(embodiment)

@@ -42,19 +42,32 @@ class DeploymentSettings:
     """Settings of `configs/deploy.yaml`, without those of a calibration.
 
     Attributes:
-        mode: Source of the commands.
+        mode: run, dry_run (nothing is sent), shadow (twin), teleop (leaders), calibrate (cameras),
+            check (timing): docs/robots.md.
         task: The task, whose world an emulated robot has.
-        checkpoint: Folder or name of a checkpoint, or address of a policy server.
-        device: Where its policy computes: `cpu`, `cuda`, or `cuda:<number>`.
-        execute_steps: Actions of a chunk that are executed before the next plan; if None, all.
+        checkpoint: Folder, name (docs/checkpoints.md), https://HOST/FOLDER@sha256:HEX, or
+            ws://HOST:PORT.
+        device: Where the policy computes: cpu, cuda, cuda:0, ...; a policy server has its own
+            device.
         seed: Seed of the policy and of the emulated world.
-        prompt: Instruction to the policy; if None, that of the task.
-        reconnect_s: Time for which a policy server that does not answer is asked again.
-        take_over: Whether a person may take over with leader arms.
-        view: Target of the live view, see `LiveView`; if None, no view.
-        record: Episode store for recordings; if None, no recording.
-        log: Settings of the incident logs; if None, no log.
-        check_seconds: Duration of the measurement in `mode=check`.
+        prompt: Instruction to the policy; if None, that of the task in the training, or of the
+            task.
+        execute_steps: Actions of a chunk that are executed before the next plan; if None, all. A
+            checkpoint may record another.
+        seconds: Longest episode in real time, s.
+        options: Options of the emulated world.
+        reconnect_s: In real time, longest time for which arms hold and an absent policy server is
+            asked again, s.
+        take_over: True, in real time: the key t switches to the leader arms; the episode marks an
+            intervention.
+        view: Live view in rerun: spawn, FILE.rrd, or rerun+http://HOST:PORT/proxy of a running
+            viewer; if None, no view.
+        record: Episode store for recordings of deployments, which need log.folder; if None, no
+            recording.
+        log: All bytes and cycles before and after a fault or the key k; if None, no log.
+        check_seconds: Duration of the measurement of mode=check, s (docs/real-time.md).
+        output: Folder of the commands of a dry run, the images of a calibration, and the result of
+            a check.
     """
 
     mode: DeploymentMode

@@ -42,7 +42,8 @@ class LeaderSettings:
     Attributes:
         ports: Serial port by arm; emulated leaders bring their own.
         driver: Keyword arguments of `AlohaLeaders`.
-        hand: Motion of emulated leaders: `expert`, a file of `save_hand`, or None for no motion.
+        hand: Motion of emulated leaders: expert (that of the task), or a file of save_hand; if
+            None, no motion.
     """
 
     ports: Mapping[str, str] = field(default_factory=dict)
@@ -55,12 +56,13 @@ class TeleoperationSettings:
     """How leaders and followers are coupled.
 
     Attributes:
-        agree: Largest distance (rad) of a revolute joint between leader and follower when they are
+        agree: Largest difference (rad) of a joint between leader and follower when they are
             coupled.
-        agree_opening: That of a gripper, in openings.
-        approach_s: Seconds in which the followers move to the leaders first; None or 0: a person
+        agree_opening: Largest difference (opening) of a gripper; one that holds an object agrees
+            from its goal on.
+        approach_s: Seconds of a motion of the followers to the leaders; if None or 0, a person
             brings the leaders.
-        patience_s: Longest wait for that person.
+        patience_s: Longest wait until they agree, s.
     """
 
     agree: float = 0.3
@@ -74,25 +76,38 @@ class RobotSettings:
     """A robot with its cameras, limits, leaders and twin.
 
     Attributes:
-        transport: Transport of KUKA arms, `fri` or `lcm`; if None, ALOHA's serial lines.
+        name: Name of the robot in messages and recordings.
+        transport: KUKA's: fri (FRI over UDP) or lcm (drake-iiwa-driver's LCM); if None, ALOHA's
+            serial lines.
         backend: `module:Class` of arms of another package; see `ArmBackend`.
-        arms: Number of KUKA arms, `one` or `two`.
-        lock_step: Whether the emulated world waits for the policy.
-        approach_s: Seconds of the motion to the home pose before an episode; None or 0: no motion.
-        home_s: Seconds of the motion to the home pose on the operator's request.
-        model: Appearance of emulated arms, `primitives` or `menagerie`.
+        arms: Number of KUKA arms: one, or two.
+        control_hz: Actions per second.
+        device_hz: Cycles of the device process per second.
+        lock_step: True: the emulated world waits for the policy; False: everything runs in real
+            time.
+        approach_s: Seconds of a motion to the home pose before an episode; if None or 0, no motion.
+        home_s: Seconds of the motion to the home pose after the key h.
+        model: Appearance of emulated arms: primitives; menagerie: meshes of MuJoCo Menagerie
+            (docs/simulation.md).
         emulator: Keyword arguments of the emulator; if None, the arms are real.
-        twin: Keyword arguments of the emulator beside the arms in `mode=shadow`.
-        cameras: Names of emulated cameras; for real ones the settings of each by its name.
-        cameras_file: YAML file with settings of cameras, which overrides `cameras`.
-        calibration_file: YAML file with measured camera poses.
+        twin: The emulated twin of mode=shadow: keyword arguments of its emulator.
+        cameras: For real arms settings by mount, overhead: {driver: realsense, serial: "...",
+            depth: true} (docs/cameras.md); for emulated ones names.
+        cameras_file: YAML file with settings of cameras, which override `cameras`.
+        calibration_file: YAML file of mode=calibrate; if None, nominal camera poses of the
+            embodiment.
         limits: Arguments of `SafetyLimits.of`.
-        limits_file: YAML file that overrides `limits`, except those that the user chose tighter.
-        start: `key`: the operator starts the motion after all checks; `immediately`: emulated arms
-            only. If None, `key` for real arms.
-        hold_to_run: `key`, the line of a pedal, or an input of a KUKA controller over FRI: the arms
-            move only while it is held. None if not needed.
-        stop_line: Line of an external stop; None if there is none.
+        limits_file: YAML file that overrides `limits` (lower speeds stay); real arms need one with
+            table_height.
+        start: key: the operator starts the motion with s after all checks; immediately: emulated
+            arms only. If None, `key` for real arms.
+        hold_to_run: key: arms move only while g is held; {port, signal}: the line of a pedal;
+            {input}: an input of a KUKA controller over FRI; if None, not needed (docs/robots.md).
+        stop_line: External stop: {port: /dev/ttyUSB0, signal: cts} (docs/robots.md); if None, none.
+        ports: Port or address by arm.
+        driver: Keyword arguments of the driver.
+        leaders: Leader arms of mode=teleop; if None, there are none.
+        teleoperation: How leaders and followers are coupled.
     """
 
     name: str

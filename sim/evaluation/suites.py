@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-import stringline
+from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, WHOLE, unknown_name
 from stringline.datasets.files.yaml_file import read_yaml
 from stringline.sim.tasks.task_registry import is_user_task
@@ -110,12 +110,9 @@ def _settings_of(task: str) -> dict[str, Any]:
     """Returns the settings of a task of `configs/task`, or of the class of a user."""
     if is_user_task(task):
         return {"name": task}
-    folder = Path(stringline.__file__).parent / "configs" / "task"
-    known = {path.stem: path for path in folder.glob("*.yaml")}
-    if task not in known:
+    if task not in (known := choice_names(CONFIGS, "task")):
         raise unknown_name("task", task, known)
-    plain: dict[str, Any] = read_yaml("The configuration", known[task])
-    return plain
+    return completed(CONFIGS, f"task/{task}")
 
 
 @dataclass(frozen=True)

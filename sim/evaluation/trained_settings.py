@@ -1,10 +1,9 @@
 """Commands that run a checkpoint in a world take task, frame rate and execution from its record."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import stringline
+from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.extensions.class_names import ClassName
 from stringline.datasets.extensions.trust import Trust, packages_of
@@ -108,12 +107,7 @@ def _choice(record: TrainingRecord, trust: Trust) -> str:
 
 def is_simulated(task: str) -> bool:
     """Returns whether a task has a name of the simulation; those of users are not looked up."""
-    return is_user_task(task) or task in _known_tasks()
-
-
-def _known_tasks() -> list[str]:
-    folder = Path(stringline.__file__).parent / "configs" / "task"
-    return [file.stem for file in folder.glob("*.yaml")]
+    return is_user_task(task) or task in choice_names(CONFIGS, "task")
 
 
 def task_override(task: str) -> str:
@@ -125,6 +119,6 @@ def task_override(task: str) -> str:
     if is_user_task(task):
         task_class(task)
         return f"task.name={task}"
-    if task not in (known := _known_tasks()):
+    if task not in (known := choice_names(CONFIGS, "task")):
         raise unknown_name("task", task, known)
     return f"task={task}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import stringline
+from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.datasets.command.command_line import hydra_value
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
 from stringline.datasets.files.atomic import write_file
@@ -132,10 +132,7 @@ class ExperimentPlan:
             self._check_data(recipe)
 
     def _check_tasks(self) -> None:
-        folder = Path(stringline.__file__).parent / "configs"
-        known = {
-            kind: [p.stem for p in (folder / kind).glob("*.yaml")] for kind in ("task", "suite")
-        }
+        known = {kind: choice_names(CONFIGS, kind) for kind in ("task", "suite")}
         for task in self.tasks:
             if not is_user_task(task) and task not in known["task"]:
                 raise unknown_name("task", task, known["task"])

@@ -50,10 +50,11 @@ class RayCluster:
     """An existing Ray cluster, or one of this machine that ends with the command.
 
     Attributes:
-        address: `local` starts a cluster; `auto` or host:port joins one.
+        address: local: starts a cluster on this machine for this run; auto or HOST:PORT joins an
+            existing one.
         cpus_per_world: Processors that Ray reserves for each world, above 0.
         object_store_mb: Shared memory of a cluster that is started here, at least 80.
-        gpus_per_job: GPUs that Ray reserves for each job of `run_jobs`, at least 0.
+        gpus_per_job: GPUs that Ray reserves for each cell of stringline-experiment.
 
     Raises:
         ValueError: A number is out of range.

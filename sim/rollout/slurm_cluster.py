@@ -24,9 +24,9 @@ class SlurmCluster:
         partition: Partition of the jobs; if None, the default of the cluster.
         cpus_per_job: Processors of each job, at least 1.
         gpus_per_job: GPUs of each job, at least 0.
-        memory_gb: Memory of each job, above 0.
-        hours: Time limit of each job, above 0.
-        submit: `slurm`; or `local`, processes of this machine.
+        memory_gb: Memory of a job, GB, above 0.
+        hours: Time limit of a job, above 0; an ended one continues with the same command.
+        submit: `slurm`; or `local`: processes of this machine in place of sbatch, for tests.
 
     Raises:
         ValueError: A value is out of range.

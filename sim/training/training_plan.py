@@ -16,7 +16,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
-import stringline
+from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.datasets.contract.contract import Camera
 from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.loading.mixture import MixedWindows
@@ -72,8 +72,7 @@ class Decision:
         """Sets the option in a configuration, for a group the file of the choice."""
         value = self.value
         if self.option == GROUP:
-            folder = Path(stringline.__file__).parent / "configs" / GROUP
-            value = OmegaConf.load(folder / f"{value}.yaml")
+            value = completed(CONFIGS, f"{GROUP}/{value}")
         with open_dict(config):
             OmegaConf.update(config, self.option, value, merge=False)
 

@@ -12,10 +12,13 @@ class TaskSettings:
     """The settings of a task, as in `configs/task`; see `TaskEnvironment`.
 
     Attributes:
-        cameras: Cameras of the observations; if None, all cameras of the world.
-        image_size: Rows and columns of the images: one number for both, or two.
-        time_limit_s: Longest episode, seconds.
-        options: Changes of the world, such as `table_height`.
+        name: The world; for a task of your own its import path, MODULE:CLASS (docs/my-robot.md).
+        cameras: Cameras of the observations; if None, all of the world.
+        image_size: Rows and columns of the images: one number for both, or [ROWS,COLUMNS].
+        control_hz: Actions per second.
+        frame_hz: Images per second; it divides control_hz.
+        time_limit_s: Longest episode, s; about twice what an expert's episode takes.
+        options: Changes of the world, such as table_height: 0.02 (m).
     """
 
     name: str

@@ -13,6 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from tests.docs.pages import ROOT, SCRIPTS, Command, blocks, commands
 
+from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.encoders.perceive import with_heads
 from stringline.sim.evaluation.offline_evaluation import with_dataset
 from stringline.sim.experiments.recipes import with_recipes
@@ -134,9 +135,8 @@ def test_mappings_in_commands_can_be_given(written: Path) -> None:
 
 def is_file(group: str, choice: str, written: Path) -> bool:
     """Returns whether the choices of a group, one or a list, exist."""
-    folders = (ROOT / "configs", written)
     return group == "hydra/launcher" or all(
-        any((folder / group / f"{one}.yaml").is_file() for folder in folders)
+        one in choice_names(CONFIGS, group) or (written / group / f"{one}.yaml").is_file()
         for one in choice.strip("[]").split(",")
     )
 

@@ -116,12 +116,15 @@ def data_files() -> list[str]:
     )
 
 
+PLUGIN = "hydra_plugins/stringline_options.py"
+
+
 def check_contents(wheel: Path) -> None:
     """Checks that a wheel holds the whole package and nothing else at the top level."""
     names = {name for name in contents(wheel) if ".dist-info/" not in name}
     expect(
-        all(name.startswith("stringline/") for name in names),
-        "the wheel installs nothing beside stringline/",
+        all(name.startswith("stringline/") or name == PLUGIN for name in names) and PLUGIN in names,
+        f"the wheel installs nothing beside stringline/ and {PLUGIN}",
     )
     missing = [name for name in data_files() if f"stringline/{name}" not in names]
     expect(not missing, f"the wheel holds every data file{f', but {missing}' if missing else ''}")

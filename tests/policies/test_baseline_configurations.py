@@ -9,6 +9,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.act import ActPolicy
@@ -20,9 +21,8 @@ from stringline.policies.observation.observation_encoder import ObservationEncod
 
 ROOT = Path(__file__).parents[2]
 ENCODERS = sorted(
-    file.stem
-    for file in (ROOT / "configs" / "policy" / "observation_encoder").glob("*.yaml")
-    if file.stem != "points"  # Its scenes need points: tests/policies/observation.
+    {*choice_names(CONFIGS, "policy/observation_encoder")}
+    - {"points"}  # Its scenes need points: tests/policies/observation.
 )
 NETWORK = (
     "+policy.observation_encoder.network.options={channels: [8, 8, 16, 16], layers: [1, 1, 1, 1]}"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.coordinates.coordinates import MetricPlaces
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _names(group: str) -> list[str]:
-    return sorted(file.stem for file in (ROOT / "configs" / group).glob("*.yaml"))
+    return choice_names(CONFIGS, group)
 
 
 @pytest.mark.parametrize(

@@ -265,12 +265,16 @@ class AlohaDriver:
     """Reads all eighteen servos and moves the fourteen that do not follow a master.
 
     Args:
+        baud_rate: Bits per second: 57600, 115200, or 1, 2, 3 or 4 million.
+        bus_watchdog_s: Servos stop if they receive no message for this time, s; 0: never.
+        answer_timeout_s: Longest wait for the answers of all servos in a cycle, s.
+        gripper_force_n: Largest force of a gripper, the sum of both pads, N (1 to 35), as the Goal
+            Current of its servo; if None, the servo's present limit at the time of `connect`, also
+            after a restart.
+
+    Other Args:
         ports: Serial port by arm.
         gripper: Relation between the gripper's servo angle and its opening.
-        bus_watchdog_s: Silence after which the servos stop by themselves, seconds; 0: never.
-        answer_timeout_s: Longest wait for the answers of one cycle.
-        gripper_force_n: Limit of each gripper's force, the sum of both pads, as the Goal Current of
-            its servo; if None, the Goal Current at the time of `connect`, also after a restart.
         read_only: Whether torque stays as it is and commands are discarded. The ports then refuse
             all packets but reads.
     """
@@ -490,9 +494,12 @@ class AlohaLeaders:
     Joint angles have the same meaning as on the followers, and grippers are openings.
 
     Args:
+        baud_rate: Bits per second: 57600, 115200, or 1, 2, 3 or 4 million.
+        answer_timeout_s: Longest wait for the answers of all servos in a cycle, s.
+
+    Other Args:
         ports: Serial port by arm.
         gripper: Relation between the gripper's servo angle and its opening.
-        answer_timeout_s: Longest wait for the answers of one cycle.
     """
 
     def __init__(

@@ -33,9 +33,13 @@ class FriDriver(KukaDriver):
     """Reads and moves one arm or several over FRI.
 
     Args:
-        ports: `address:number` of this computer by arm, in the order of the embodiment's arms.
-        controllers: Addresses of the controllers by arm; without one, that of the first message.
+        version: Version of FRI on the controller.
+        controllers: Addresses of the controllers by arm, whose messages alone count; without one,
+            that of the first message.
         operation_modes: Names of the modes in which the arms may be moved.
+
+    Other Args:
+        ports: `address:number` of this computer by arm, in the order of the embodiment's arms.
         **options: Arguments of `KukaDriver`. `period_s` must be the controllers' send period times
             their receive multiplier; default: 0.01. With `read_only`, sessions are kept alive.
     """

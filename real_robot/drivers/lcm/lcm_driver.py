@@ -35,11 +35,15 @@ class LcmDriver(KukaDriver):
     """Reads and moves one arm or several over LCM.
 
     Args:
-        ports: `group:port` of LCM by arm, in the order of the embodiment's arms.
-        channels: Fields of `Channels` by arm, where they are not the default. Arms with the same
+        interface: Address of this computer on LCM's network: loopback if drake-iiwa-driver runs
+            here.
+        ttl: 0: drake-iiwa-driver runs on this computer; 1: on another one.
+        channels: Fields of `Channels` by arm, where they are not the default, arm: {command:
+            IIWA_COMMAND, status: IIWA_STATUS, telemetry: IIWA_STATUS_TELEMETRY}. Arms with the same
             group and channels are the robots of one program, in this order.
-        interface: Address of this computer on LCM's network.
-        ttl: Time to live of datagrams; see `LcmLink`.
+
+    Other Args:
+        ports: `group:port` of LCM by arm, in the order of the embodiment's arms.
         **options: Arguments of `KukaDriver`. `period_s` must be that of the controllers' messages;
             default: 0.005.
     """

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stringline.datasets.command.configuration import opening_comment, option_comments
+from stringline.datasets.command.choices import opening_comment, option_comments
 
 TEXT = """\
 # @package _global_

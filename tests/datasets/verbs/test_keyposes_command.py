@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tests.datasets.conftest import DataCommand
 from tests.datasets.loading.grasp_recordings import grasp_store
 
+from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.datasets.loading.keypose_modes import ModeSettings
 from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.loading.workspace_clouds import CloudSettings, cache_folder
@@ -20,7 +20,6 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.checkpoints.load import build_policy
 from stringline.sim.training.training_data import TrainingData
 
-CONFIGS = Path(__file__).parents[3] / "configs"
 NESTED = {"keyposes": (KeyposeSettings, ModeSettings), "clouds": (KeyposeSettings, CloudSettings)}
 
 
@@ -36,15 +35,15 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("verb", sorted(NESTED))
 def test_defaults_are_those_of_a_training(verb: str) -> None:
-    plain = yaml.safe_load((CONFIGS / "data" / f"{verb}.yaml").read_text())
+    plain = completed(CONFIGS, f"data/{verb}")
     for kind in NESTED[verb]:
         for field in fields(kind):
             assert plain[field.name] == field.default, field.name
-    policy = yaml.safe_load((CONFIGS / "policy/keyposes.yaml").read_text())
-    encoder = yaml.safe_load((CONFIGS / "policy/observation_encoder/points.yaml").read_text())
+    policy = completed(CONFIGS, "policy/keyposes")
+    encoder = completed(CONFIGS, "policy/observation_encoder/points")
     for trained in (policy["events"], encoder["clouds"]):
         assert {key: plain.get(key, value) for key, value in trained.items()} == trained
-    dataset = yaml.safe_load((CONFIGS / "dataset/store.yaml").read_text())
+    dataset = completed(CONFIGS, "dataset/store")
     assert plain.get("held_out", dataset["held_out"]) == dataset["held_out"]
 
 

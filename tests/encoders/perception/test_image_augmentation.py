@@ -1,28 +1,24 @@
 """Augmentation of labelled images changes colours and windows, and nothing that labels describe."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from tests.encoders.perception.conftest import COLOURS, SIDE, encoder
 from tests.encoders.perception.test_two_towers import towers
 
+from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.datasets.images.image_store import ImageStore
 from stringline.encoders.perception.classifier import Classifier, ClassifierSettings
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_data import image_augmentation
 from stringline.encoders.perception.perception_network import stack
 
-CONFIGS = Path(__file__).parents[3] / "configs" / "augmentation"
-
 
 def config(name: str) -> dict[str, Any]:
     """Returns a configuration of the package."""
-    found: dict[str, Any] = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
-    return found
+    return completed(CONFIGS, f"augmentation/{name}")
 
 
 def classifier(frames: int = 1) -> Classifier:

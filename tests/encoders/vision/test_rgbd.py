@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from tests.encoders.vision.conftest import MakeTokens, Observation
 from tests.encoders.vision.rgbd_network import RgbdVisionTransformer
 from torch import Tensor
 
+from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.canonical import SphericalPlaces
 from stringline.encoders.coordinates.coordinates import (
@@ -31,7 +30,6 @@ from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 
 WITH_POSITION = 6 + 4
-CHOICES = Path(__file__).parents[3] / "configs" / "coordinates"
 
 
 def test_a_shift_of_one_camera_changes_the_tokens(
@@ -151,11 +149,11 @@ def test_one_stream_needs_no_fusion_and_keeps_parameter_names(make_tokens: MakeT
     assert all(".stem." in name for name, _ in tokenise.named_parameters() if name != "camera_mark")
 
 
-@pytest.mark.parametrize("file", sorted(CHOICES.glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("name", choice_names(CONFIGS, "coordinates"))
 def test_every_configuration_of_coordinates_builds_and_trains(
-    file: Path, observation: Observation, make_tokens: MakeTokens
+    name: str, observation: Observation, make_tokens: MakeTokens
 ) -> None:
-    choice = yaml.safe_load(file.read_text())
+    choice = completed(CONFIGS, f"coordinates/{name}")
     places = build(choice["places"], torch.nn.Module)
     encoding = RopeMixed(2, 16, places.axes, wavelengths=tuple(choice["wavelengths"]))
     encode = RgbdVisionTransformer(

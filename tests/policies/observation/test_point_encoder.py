@@ -1,21 +1,17 @@
 """The encoder of point clouds: invariances, absent tokens, and every encoding of the product."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from tests.policies.algorithms.test_keypose_policy import ARMS, clouds, make
 from torch import Tensor
 
-import stringline
+from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.algorithms.keypose_augmentation import SceneAugmentation
 from stringline.policies.observation.interfaces import ConditioningTokens
 from stringline.policies.observation.point_encoder import PointEncoder
 
-ENCODINGS = sorted(
-    file.stem for file in (Path(stringline.__path__[0]) / "configs" / "encoder").glob("*.yaml")
-)
+ENCODINGS = choice_names(CONFIGS, "encoder")
 ALL = "policy.observation_encoder.voxels.tokens=128"
 
 

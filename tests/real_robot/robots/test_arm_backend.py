@@ -10,7 +10,6 @@ import pytest
 from omegaconf import OmegaConf
 from tests.datasets.extensions.conftest import own_trust, write_module
 
-from stringline.datasets.command.class_choices import class_choices
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.extensions.trust import UntrustedPackageError
@@ -49,8 +48,7 @@ class Other: pass
 
 def robot_of(*overrides: str) -> RobotSettings:
     """Returns the robot of a command line of stringline-deploy."""
-    with class_choices(CONFIGS, overrides):
-        deploy = Configuration(CONFIGS, "deploy", "stringline-deploy").composed(overrides)
+    deploy = Configuration(CONFIGS, "deploy", "stringline-deploy").composed(overrides)
     plain = OmegaConf.to_container(deploy, resolve=True)
     assert isinstance(plain, dict)
     return RobotSettings.of(plain["robot"])

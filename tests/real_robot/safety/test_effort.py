@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import yaml
 from numpy.typing import NDArray
 from tests.real_robot.filter_rig import Run, moved
 
-import stringline.configs
+from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.driver_interface.interlocks import Interlock
@@ -42,9 +40,7 @@ WALL = 0.3  # Angle at which the left waist meets an obstacle.
 
 def test_each_limit_of_effort_is_one_that_servos_can_report() -> None:
     """From the largest currents of the registers, and the constants of the servos of each joint."""
-    settings = yaml.safe_load(
-        (Path(stringline.configs.__path__[0]) / "robot" / "aloha.yaml").read_text()
-    )["limits"]
+    settings = completed(CONFIGS, "robot/aloha")["limits"]
     limits = SafetyLimits.of(ALOHA, **settings)
     counts = {XM540: 2047, XM430: 1193}
     for index, joint in enumerate(ALOHA.joints):

@@ -5,13 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.real_robot.chains import chain, settings
 
+from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.real_robot.showcase.demo_report import commands
 from stringline.sim.tasks.task_registry import TASKS
 
-CONFIGS = Path(__file__).parents[3] / "configs" / "task"
 KUKA = [name for name in TASKS if name.startswith("kuka_")]
 TWO_ARMS = [name for name in KUKA if "bimanual" in name or "hand_over" in name]
 
@@ -35,7 +34,7 @@ def test_a_task_runs_the_chain(tmp_path: Path) -> None:
 @pytest.mark.stress
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_runs_the_chain(task: str, tmp_path: Path) -> None:
-    limit_s = yaml.safe_load((CONFIGS / f"{task}.yaml").read_text())["time_limit_s"]
+    limit_s = completed(CONFIGS, f"task/{task}")["time_limit_s"]
     run_small(task, tmp_path / "demo", f"task.time_limit_s={limit_s}")
 
 

@@ -1,13 +1,13 @@
 """The demonstration, collection and training have the same defaults; recipes name differences."""
 
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.real_robot.showcase.demo_chain import DemoChain
 from stringline.real_robot.showcase.demo_settings import DEMONSTRATION_SEED, DemoSettings
 from stringline.sim.collect import recipe_of
@@ -65,5 +65,4 @@ def test_the_demonstration_trains_as_the_training(recipe: str) -> None:
 
 
 def test_recipes_of_collections_are_files_of_tasks() -> None:
-    folder = Path(__file__).parents[3] / "configs" / "recipe"
-    assert {file.stem for file in folder.glob("*.yaml")} <= {*TASKS, "none"}
+    assert {*choice_names(CONFIGS, "recipe")} <= {*TASKS, "none"}

@@ -4,13 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.sim.evaluation.suites import Suite, SuiteEntry
 from stringline.sim.tasks.task_registry import TASKS, make_task
 from stringline.sim.worlds.task_settings import TaskSettings
-
-CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 def parse(*entries: dict[str, Any]) -> Suite:
@@ -39,7 +37,7 @@ def test_entries() -> None:
         "hand_over_banana.table_height=0.02",
         "hand_over_banana.chosen",
     ]
-    task = yaml.safe_load((CONFIGS / "task" / "hand_over_banana.yaml").read_text())
+    task = completed(CONFIGS, "task/hand_over_banana")
     assert plain.settings() == TaskSettings.of(task)
     changed = task | {"time_limit_s": 5.0, "options": {"table_height": 0.02}}
     assert raised.settings() == TaskSettings.of(changed)

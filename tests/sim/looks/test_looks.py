@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import collect, open_recipe_world
@@ -20,7 +21,6 @@ from stringline.sim.looks.looks import LOOKS
 from stringline.sim.rendering.rendering import DEPTH_UNIT_M
 from stringline.sim.tasks.task_registry import TASKS, make_task
 
-CONFIGS = Path(__file__).parents[3] / "configs"
 TASK, SEED = "hand_over_banana", 3
 COLOURS = 10_000
 DRAWN_LOOKS = ("randomised", "held_out")
@@ -175,9 +175,9 @@ def test_held_out_looks_cannot_be_collected(looks: Any) -> None:
 
 
 def test_every_look_has_a_choice_of_the_commands() -> None:
-    files = sorted((CONFIGS / "looks").glob("*.yaml"))
-    assert sorted(file.stem for file in files) == sorted(LOOKS)
-    assert all(OmegaConf.load(file) == {"looks": file.stem} for file in files)
+    names = choice_names(CONFIGS, "looks")
+    assert names == sorted(LOOKS)
+    assert all(completed(CONFIGS, f"looks/{name}") == {"looks": name} for name in names)
     for command in ("collect", "eval", "teleop", "demo"):
         assert {"looks": None} in OmegaConf.load(CONFIGS / f"{command}.yaml").defaults
 

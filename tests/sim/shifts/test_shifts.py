@@ -1,14 +1,13 @@
 """A shift changes its own property only, and for its own episode only."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import mujoco
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
 
+from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.sim.collection.demonstration import Recording, record_episode
@@ -18,7 +17,6 @@ from stringline.sim.shifts.shift import APART_M, CLEARANCE_M, KINDS
 from stringline.sim.shifts.shift_catalogue import NAMES
 from stringline.sim.tasks.task_registry import make_task
 
-CONFIGS = Path(__file__).parents[3] / "configs"
 TASK, SEED = "hand_over_banana", 3
 STILL = ("overhead", "table")
 IMAGES_ONLY = tuple(name for name in NAMES if name != "distractors")
@@ -102,8 +100,8 @@ def test_every_shift_is_tested_and_has_a_choice() -> None:
     test = test_a_shift_changes_its_own_property_for_one_episode
     marks = test.pytestmark  # type: ignore[attr-defined]
     assert {case[0] for case in marks[0].args[1]} == set(NAMES)
-    chosen = [OmegaConf.load(path) for path in sorted((CONFIGS / "shift").glob("*.yaml"))]
-    assert {str(key) for choice in chosen for key in choice} == {*NAMES, "table_height"}
+    chosen = [completed(CONFIGS, f"shift/{name}") for name in choice_names(CONFIGS, "shift")]
+    assert {key for choice in chosen for key in choice} == {*NAMES, "table_height"}
 
 
 @pytest.mark.slow
