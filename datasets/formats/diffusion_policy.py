@@ -19,7 +19,7 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.formats import exporting
-from stringline.datasets.formats.checks import joined, numbers
+from stringline.datasets.formats.checks import joined, numbered, numbers
 from stringline.datasets.formats.conversions import (
     NumberVector,
     linear,
@@ -168,6 +168,8 @@ def _vector(
     buffer: ReplayBuffer, keys: Sequence[str], bounds: tuple[int, int]
 ) -> tuple[list[str], Array]:
     """Returns the names and values (T, D) of the numbers of some series of an episode."""
+    for key in keys:
+        numbered(key, prod(buffer.shapes[key][1:]))  # Too many are refused before they are read.
     return joined({key: buffer.rows(key, *bounds) for key in keys})
 
 

@@ -93,8 +93,8 @@ class KeyposePolicySettings:
         values: Relative values in the diffusion.
         chunk: Actions per plan, T.
         events: How keyposes are found in recordings.
-        refinement: diffusion: the pose of each mode is the mean of samples of a diffusion around it;
-            none: the mean of its votes.
+        refinement: diffusion: the pose of each mode is the mean of samples of a diffusion around
+            it; none: the mean of its votes.
         sampling_steps: Steps of the diffusion.
         noise_samples: Noisy keyposes per example in training; at run time the pose is the mean of
             as many samples.

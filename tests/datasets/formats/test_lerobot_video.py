@@ -127,5 +127,5 @@ def test_an_explicit_unit_of_depth_counts_for_videos(
     assert outcome.refused == {}
     found = store.episodes()[1].arrays["depth/cam_high"]
     np.testing.assert_allclose(found, 100 * depth_metres(8), atol=1)
-    words = f"is {stated / 10:g} m, by format.depth_unit_m; the data state {stated:g} m."
+    words = f"{stated / 10:g} m per number (format.depth_unit_m); the data say {stated:g}."
     assert any(words in message for message in caplog.messages)

@@ -39,7 +39,7 @@ class Bad(ActHdf5Reader):
     """Does something at the first image of the second episode, as a decoder might."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(OPENINGS)
+        super().__init__(OPENINGS, control_hz=50)
         self._what = what
 
     def episodes(self, path: Path) -> Iterator[Reference]:

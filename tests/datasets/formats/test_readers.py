@@ -74,9 +74,9 @@ def test_an_import_that_ends_early_keeps_complete_episodes(
 ) -> None:
     path, copy, copied = WRITERS[name](tmp_path), importing._copy, list[int]()
 
-    def second_fails(*arguments: Any) -> None:
+    def second_fails(*arguments: Any, **options: Any) -> None:
         copied.append(1)
-        copy(*arguments)
+        copy(*arguments, **options)
         if len(copied) == 2:
             raise error
 
@@ -154,7 +154,7 @@ def single_of_a_replay_buffer(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "write"),
     [
-        (ActHdf5Reader, single_of_act),
+        (partial(ActHdf5Reader, control_hz=10), single_of_act),
         (partial(DiffusionPolicyReader, control_hz=10), single_of_a_replay_buffer),
     ],
 )
