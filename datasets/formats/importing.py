@@ -135,7 +135,7 @@ def content_of(arrays: Mapping[str, Array]) -> str:
     for key in _CONTENT:
         values = np.ascontiguousarray(arrays.get(key, np.empty(0, np.float32)))
         digest.update(f"{key} {values.dtype} {values.shape} ".encode())
-        digest.update(values)
+        digest.update(values.tobytes())
     return digest.hexdigest()[:32]
 
 
@@ -223,7 +223,7 @@ def import_locked(
     _report_distances(readable)
     sizes = [each.size for each in _new(readable, known) if each.contract == contract]
     _check_size(sizes, store, disk_gib)
-    imported = []
+    imported: list[str] = []
     parts: SkippedFields = Counter()
     present = 0
     for entry in _with_progress(readable, "importing"):

@@ -155,11 +155,12 @@ class LeRobotReader:
         time = increasing("timestamp", np.asarray(columns["timestamp"], np.float64).reshape(-1))
         hz = self._rate(time, float(info["fps"]))
         contract = meaning.contract([entry.camera for entry in cameras], hz)
+        state = _vector(features, self._state, columns) if self._state else None
         arrays = {
             "time": time,
             **joint_arrays(
                 meaning,
-                (" + ".join(self._state), _vector(features, self._state, columns)),
+                (" + ".join(self._state), state),
                 (" + ".join(self._action), _vector(features, self._action, columns)),
             ),
         }
@@ -279,14 +280,14 @@ class LeRobotReader:
 
 def _vector(
     features: Mapping[str, Any], keys: Sequence[str], columns: Mapping[str, Array]
-) -> Array | None:
-    """Returns the numbers (T, D) of features one behind the other; None without features."""
+) -> Array:
+    """Returns the numbers (T, D) of features one behind the other."""
     parts = []
     for key in keys:
         found = columns[key].reshape(len(columns[key]), -1)
         found = found.astype(np.float64) if found.dtype.kind == "b" else found
         parts.append(numbers(key, found, width_of(features, key), names_of(features, key)))
-    return np.concatenate(parts, axis=1) if parts else None
+    return np.concatenate(parts, axis=1)
 
 
 _NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)")

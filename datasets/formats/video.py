@@ -69,8 +69,8 @@ def frames_at(
             stream = _video_stream(container, f"{key}: {path.name}")
             half = 0.5 / float(stream.average_rate or fps)
             decoded = _decoded(container, stream, float(times[0]))
-            within = takewhile(lambda shown: shown[0] < interval[1] - half, decoded)
-            within = dropwhile(lambda shown: shown[0] < interval[0] - half, within)
+            before = takewhile(lambda shown: shown[0] < interval[1] - half, decoded)
+            within = dropwhile(lambda shown: shown[0] < interval[0] - half, before)
             for time, frame in _nearest(within, times, tolerance):
                 if abs(time - times[done]) > tolerance:
                     raise ForeignDataError(

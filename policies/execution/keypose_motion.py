@@ -355,14 +355,15 @@ class KeyposeMotion:
             self._rest(time, start)
             return
         self._idle = 0
-        goal = self._chosen(prediction, acting, plan.goal if time < plan.free_until else None)
-        if plan.goal is not None and time < plan.free_until and self._differs(goal, plan.goal):
+        on_its_way = plan.goal if time < plan.free_until else None
+        goal = self._chosen(prediction, acting, on_its_way)
+        differs = on_its_way is not None and self._differs(goal, on_its_way)
+        if differs:
             self._doubts += 1
             if self._doubts < 2:
                 return
         self._doubts = 0
-        passed = start >= plan.corner_at and plan.goal is not None
-        passed = passed and time < plan.free_until and not self._differs(goal, plan.goal)
+        passed = on_its_way is not None and start >= plan.corner_at and not differs
         self._plan = self._way_to(goal, time, start, by_corner=not passed)
 
     def _chosen(

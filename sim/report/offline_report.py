@@ -9,6 +9,7 @@ from matplotlib.figure import Figure as Chart
 from stringline.datasets.command.command_line import command_line
 from stringline.datasets.files.pages import (
     SORTING,
+    Block,
     Card,
     Code,
     Column,
@@ -55,7 +56,7 @@ def write_offline_report(result: OfflineResult) -> None:
     names = {"checkpoint": settings.checkpoint, "dataset": str(settings.dataset)}
     again = command_line("stringline-eval", {**names, "output": str(settings.output)})
     versions = ", ".join(f"{name} {number}" for name, number in package_versions().items())
-    facts = {
+    facts: dict[str, str | int | float | Block] = {
         **names,
         "digest of the checkpoint": result.digest,
         "episodes": result.chosen.why,
