@@ -56,7 +56,7 @@ def test_a_comment_beside_its_option_continues_below_its_first_word(
     lines = lines_of("train", "dataset.path=x")
     number = next(place for place, line in enumerate(lines) if line.startswith("    held_out: 16 "))
     assert lines[number : number + 3] == [
-        "    held_out: 16                  # Last episodes of the store for the aim",
+        "    held_out: 16                  # Last episodes of each store for the aim",
         "                                  # probe, at most a fifth; or its validation",
         "                                  # split.",
     ]

@@ -22,6 +22,7 @@ from tests.datasets.formats.lerobot_recordings import (
     with_columns,
 )
 
+from stringline.datasets.formats import image_codecs
 from stringline.datasets.formats.lerobot import LeRobotReader
 
 
@@ -123,6 +124,7 @@ def test_an_explicit_unit_of_depth_counts_for_videos(
         info = json.loads((root / "meta/info.json").read_text())["features"][DEPTH]["info"]
         described(root, features={DEPTH: {"info": info | {"depth_unit": unit}}})
     stated = 1.0 if unit == "m" else 0.001
+    image_codecs._tell.cache_clear()
     store, outcome = imported(LeRobotReader(OPENINGS, depth_unit_m=stated / 10), root)
     assert outcome.refused == {}
     found = store.episodes()[1].arrays["depth/cam_high"]
