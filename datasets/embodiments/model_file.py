@@ -46,6 +46,7 @@ class RobotModel:
     Attributes:
         path: The file.
         model: The model; bodies of a URDF are its links.
+        spec: The elements of which it was compiled; copy it before a change.
         missing: Meshes that were left out, with the reason.
         speeds: Speed limits of joints, rad/s or m/s, as far as the file has them.
         followers: Joints that follow others, by name.
@@ -54,6 +55,7 @@ class RobotModel:
 
     path: Path
     model: mujoco.MjModel
+    spec: mujoco.MjSpec
     missing: Mapping[str, str]
     speeds: Mapping[str, float]
     followers: Mapping[str, Follower]
@@ -162,7 +164,7 @@ def read_model(path: Path) -> RobotModel:
     except (ValueError, RuntimeError) as error:
         words = printable(" ".join(str(error).split()))
         raise ValueError(f"MuJoCo cannot compile the robot model {path}: {words}") from error
-    return RobotModel(path, model, missing, facts, _followers(model), urdf)
+    return RobotModel(path, model, spec, missing, facts, _followers(model), urdf)
 
 
 def _parsed(path: Path) -> ElementTree.Element:
