@@ -56,9 +56,9 @@ def object_grasps(
 ) -> list[Grasp]:
     """Returns the grasps of an object at a pose (4, 4) on a table at a height, metres.
 
-    The gripper is that of a cell. The camera on the hand points away from the arm's foot (3,), metres. Pads close on a standing
-    round object in directions that turn with it if `varied`, and otherwise in the same ones
-    whatever its yaw, which no image shows.
+    The gripper is that of a cell. The camera on the hand points away from the arm's foot (3,),
+    metres. Pads close on a standing round object in directions that turn with it if `varied`, and
+    otherwise in the same ones whatever its yaw, which no image shows.
     """
     found = []
     top = item.highest(T_base_item)

@@ -29,7 +29,6 @@ from stringline.datasets.embodiments.embodiment_file import (
 )
 from stringline.datasets.embodiments.iiwa14_mjcf import (
     FOOT,
-    PAD_HALF,
     add_capsule,
     add_gripper,
     add_gripper_drive,
@@ -255,8 +254,8 @@ def _named(joint: JointSpec) -> JointSpec:
         return replace(joint, name=f"{ARM}/gripper", effort=iiwa14.GRIPPER_FORCE)
     if not joint.effort:
         raise ValueError(
-            f"The joint {joint.name!r} has no torque limit, which the simulation needs. Add joints: "
-            f"{{{joint.name}: {{effort: NM}}}} to the embodiment file."
+            f"The joint {joint.name!r} has no torque limit, which the simulation needs. Add "
+            f"joints: {{{joint.name}: {{effort: NM}}}} to the embodiment file."
         )
     return replace(joint, name=f"{ARM}/{joint.name}")
 

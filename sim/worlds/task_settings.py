@@ -16,6 +16,7 @@ class TaskSettings:
         image_size: Rows and columns of the images: one number for both, or two.
         time_limit_s: Longest episode, seconds.
         options: Changes of the world, such as `table_height`.
+        embodiment: Another arm than that of the workcell, such as `menagerie:ur5e`; see `arm_cell`.
     """
 
     name: str
@@ -25,6 +26,7 @@ class TaskSettings:
     frame_hz: float = 12.5
     time_limit_s: float = 20.0
     options: Mapping[str, Any] = field(default_factory=dict)
+    embodiment: str | None = None
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
@@ -53,6 +55,12 @@ class TaskSettings:
         if isinstance(size := chosen.get("image_size"), list):
             chosen["image_size"] = tuple(size)
         chosen["options"] = _plain(options)
+        embodiment = chosen.get("embodiment")
+        if not isinstance(embodiment, str | None):
+            raise ValueError(
+                f"task.embodiment is {embodiment!r}; allowed: null, iiwa14, a file of an arm, or "
+                "menagerie:NAME."
+            )
         return cls(**chosen)
 
 
