@@ -27,6 +27,7 @@ OPTION = "task.embodiment"
 # Places (x, y) on the table that the gripper must reach from above, metres.
 CORNERS = ((0.46, -0.2), (0.46, 0.2), (0.68, -0.2), (0.68, 0.2))
 ABOVE_TABLE_M = 0.03
+HOME_DECIMALS = 5  # So the home pose of a record does not depend on the processor.
 # Share of the velocity limit of the fastest joint that experts use.
 SPEED_SHARE = KUKA_CELL.top_speed / float(np.max(IIWA14.velocity_limits[:-1]))
 
@@ -85,4 +86,4 @@ def _home(body: Embodiment) -> Vector:
                 f"reach {np.round(goal[:3, 3], 2).tolist()} m, pointing down. {error}"
             ) from error
         found.append(q)
-    return found[0]
+    return np.round(found[0], HOME_DECIMALS)

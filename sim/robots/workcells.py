@@ -4,6 +4,7 @@ Arms are a composer entity, with positions and targets in the joints of their em
 the range of start poses are free of contacts.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -59,8 +60,9 @@ class Robot(composer.Entity):
         return list(self._root.find("body", f"{arm}/base_link").find_all("geom"))
 
     def pads(self, arm: str, side: str) -> list[mjcf.Element]:
-        """Returns the shapes of one pad of an arm."""
-        return [pad for pad in self.shapes(arm) if (pad.name or "").startswith(f"{side}_pad")]
+        """Returns the shapes of one pad of an arm: `left_pad`, and further ones `left_pad_1` ..."""
+        name = re.compile(rf"{side}_pad(_\d+)?")
+        return [shape for shape in self.shapes(arm) if name.fullmatch(shape.name or "")]
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Looks up the joints' indices; in each step that would cost more than the physics."""
