@@ -159,7 +159,9 @@ def test_a_task_of_the_simulation_has_the_arm_of_a_file(
     assert first.arrays["T_base_gripper/arm"] == pytest.approx(
         robot.forward_kinematics(q)["arm"], abs=1e-5
     )
-    assert "repeated" in stringline(replay.main, "store=store", f"episode={first.name}")
+    assert "success (stage 3); recorded: success" in stringline(
+        replay.main, "store=store", f"episode={first.name}"
+    )
     stringline(
         train.main,
         "training_recipe=keyposes",

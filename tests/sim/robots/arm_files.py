@@ -56,7 +56,7 @@ def write_arm(folder: Path, *, fingers: bool = False, model: str | None = None, 
         "tcp_offset": {"position_m": [0, 0, 0.09 if fingers else 0.0]},
         "forward": "z",
         "gripper": gripper,
-        "home": dict(zip(UR5E_JOINTS, (0.0, -1.57, 1.57, -1.57, -1.57, 0.0), strict=True)),
+        "home": dict(zip(UR5E_JOINTS, (3.14, -1.57, 1.57, -1.57, -1.57, 0.0), strict=True)),
         **arm,
     }
     file = folder / "my_arm.yaml"
