@@ -176,9 +176,9 @@ class Suite:
     def with_embodiments(self, arm: Callable[[str], str | None]) -> Self:
         """Returns the suite with the arm that `arm` returns for the name of a task; None: usual."""
         entries = tuple(
-            replace(entry, changes={**entry.changes, "embodiment": arm(entry.task)})
-            if arm(entry.task)
-            else entry
+            entry
+            if (chosen := arm(entry.task)) is None
+            else replace(entry, changes={**entry.changes, "embodiment": chosen})
             for entry in self.entries
         )
         return replace(self, entries=entries)

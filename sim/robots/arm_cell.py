@@ -76,7 +76,7 @@ def _home(body: Embodiment) -> Vector:
     kinematics = InverseKinematics(body)
     goals = [T_home, *(pose((x, y, ABOVE_TABLE_M), T_home[:3, :3]) for x, y in CORNERS)]
     q = body.home
-    found = []
+    found: list[Vector] = []
     for goal in goals:
         try:
             q = kinematics.solve({ALONE: goal}, found[0] if found else q)
