@@ -9,6 +9,7 @@
     python benchmarks/experts.py --start-spread 1 --lost-grasps 1 --seeds 20 --json lost_grasps.json
     python benchmarks/experts.py --start-spread 1 --strict --seeds 20 --json varied_starts.json
     python benchmarks/experts.py --start-spread 1 --strict --plain --seeds 20 --json plain.json
+    python benchmarks/experts.py --only kuka_pick kuka_place --embodiment menagerie:ur5e --seeds 20
     python benchmarks/experts.py --only kuka_pick kuka_place --distractors 1 --json distractors.json
 
 Names: experts/<task>, the share of successes; beside it the count with its Wilson 95 % interval,
@@ -174,9 +175,10 @@ def attempts(
     disturbances: Mapping[str, float],
     options: dict[str, float],
     varied: bool,
+    embodiment: str | None = None,
 ) -> list[Attempt]:
     """Runs the expert of a task on seeds, in this process."""
-    world = open_world(task, cameras=(), time_limit_s=time_limit_s)
+    world = open_world(task, cameras=(), time_limit_s=time_limit_s, embodiment=embodiment)
     try:
         return [attempt(world, seed, disturbances, options, varied=varied) for seed in seeds]
     finally:
@@ -235,6 +237,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--plain", action="store_true", help="experts that act in one way (varied=false)"
     )
+    parser.add_argument("--embodiment", help="another arm, as task.embodiment")
     parser.add_argument("--distractors", type=float, default=0.0, help="strength, 0 to 1")
     return parser
 
@@ -262,6 +265,7 @@ def main() -> None:
         **disturbances,
         "options": options,
         "varied": not given.plain,
+        **({} if given.embodiment is None else {"embodiment": given.embodiment}),
     }
     work = partial(
         attempts,
@@ -269,6 +273,7 @@ def main() -> None:
         disturbances=disturbances,
         options=options,
         varied=not given.plain,
+        embodiment=given.embodiment,
     )
     try:
         for name in given.only:

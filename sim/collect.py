@@ -87,7 +87,7 @@ def collect(
         recipe = replace(
             recipe,
             cameras=tuple(camera.name for camera in world.contract.cameras),
-            versions=world_versions(recipe.task, recipe.options),
+            versions=world_versions(recipe.task, recipe.options, recipe.embodiment),
         )
     # Two collections at once would overwrite each other's list of attempts.
     with new_store(path) as store, shared(store.path.absolute(), alone=True) as folder:
@@ -261,6 +261,7 @@ def task_recipe(task: TaskSettings, **settings: Any) -> Recipe:
         control_hz=task.control_hz,
         frame_hz=task.frame_hz,
         options=dict(task.options),
+        embodiment=task.embodiment,
         **{"time_limit_s": task.time_limit_s, **settings},
     )
 

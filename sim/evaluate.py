@@ -171,6 +171,7 @@ def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[s
     record = {key: value for key, value in plain.items() if key != "task"}
     evaluation = CheckpointEvaluation(settings)
     suite = suite.with_rules(partial(recorded_rule, evaluation.record))
+    suite = suite.with_embodiments(evaluation.record.embodiment)
     outcomes = run_suite(suite, evaluation, settings.output, record)
     failed = [outcome.entry.name for outcome in outcomes if outcome.failure]
     rows = {outcome.entry.name: outcome.summary or outcome.failure for outcome in outcomes}

@@ -89,7 +89,9 @@ def _session(
             f"{recipe.task} is a third-party environment, which cannot be teleoperated. Choose "
             f"another task."
         )
-    recipe = replace(recipe, versions=world_versions(recipe.task, recipe.options))
+    recipe = replace(
+        recipe, versions=world_versions(recipe.task, recipe.options, recipe.embodiment)
+    )
     recorder = TakeRecorder(
         config.store, recipe, world.contract, world.task.instruction, tuple(world.task.stages)
     )

@@ -178,8 +178,9 @@ def _outermost(points: Vector) -> Vector:
     turn = np.pi * (3 - np.sqrt(5)) * np.arange(_DIRECTIONS)  # The points of a Fibonacci lattice.
     height = np.linspace(-1, 1, _DIRECTIONS)
     wide = np.sqrt(1 - height**2)
-    directions = np.stack([wide * np.cos(turn), wide * np.sin(turn), height])
-    found = [np.argmax(points @ block, axis=0) for block in np.array_split(directions, 16, axis=1)]
+    directions = np.stack([wide * np.cos(turn), wide * np.sin(turn), height], axis=1)
+    columns = np.ascontiguousarray(points.T)
+    found = [np.argmax(block @ columns, axis=1) for block in np.array_split(directions, 16)]
     return np.asarray(points[np.unique(np.concatenate(found))])
 
 

@@ -21,6 +21,7 @@ from stringline.datasets.embodiments.embodiment import (
 )
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion, rotation_of
 
+_DECIMALS = 9
 _MOST_PARTS = 1000  # Joints, links or capsules of a record.
 
 
@@ -69,6 +70,18 @@ def record_of(embodiment: Embodiment) -> dict[str, Any]:
         ],
         "home": [float(value) for value in embodiment.home],
     }
+
+
+def rounded(plain: Any) -> Any:
+    """Returns plain data with numbers rounded to 9 decimals.
+
+    So records that two processors have computed from the same file are equal.
+    """
+    if isinstance(plain, Mapping):
+        return {name: rounded(each) for name, each in plain.items()}
+    if isinstance(plain, list):
+        return [rounded(each) for each in plain]
+    return round(plain, _DECIMALS) + 0.0 if isinstance(plain, float) else plain
 
 
 def from_record(name: str, base_frame: str, record: Mapping[str, Any]) -> Embodiment:

@@ -5,9 +5,17 @@ controller; torques are limited to those of the axes; links are capsules that en
 spheres, and an arm does not collide with itself.
 """
 
+from collections.abc import Sequence
+
 from dm_control import mjcf
 
-from stringline.datasets.embodiments.embodiment import CapsuleMount, Chain, Embodiment
+from stringline.datasets.embodiments.embodiment import (
+    CameraMount,
+    CapsuleMount,
+    Chain,
+    Embodiment,
+    FingerTravel,
+)
 from stringline.datasets.embodiments.iiwa14 import (
     FINGERS,
     FLANGE_Z,
@@ -15,6 +23,7 @@ from stringline.datasets.embodiments.iiwa14 import (
     GRIPPER_Z,
     HAND_CAPSULE,
     HAND_LENGTH,
+    T_LINK_GRIPPER,
 )
 from stringline.datasets.embodiments.mjcf_parts import (
     ARM_BIT,
@@ -96,8 +105,7 @@ def _arm(embodiment: Embodiment, chain: Chain) -> mjcf.RootElement:
     model = mjcf.RootElement(model=chain.arm)
     link = model.worldbody.add("body", name=FOOT)
     add_inertia(link, INERTIAS[0])
-    size = (0.11, 0.25)
-    link.add("geom", name=STAND, type="cylinder", size=size, pos=(0, 0, -0.25), rgba=DARK, **SHAPE)
+    add_stand(link)
     revolute = [embodiment.joints[index] for index in embodiment.revolute_joints[chain.arm]]
     parts = zip(chain.links, revolute, INERTIAS[1:], GAINS, strict=True)
     for part, hinge, inertia, (kp, kv) in parts:
@@ -116,19 +124,26 @@ def _arm(embodiment: Embodiment, chain: Chain) -> mjcf.RootElement:
         )
     for number, mount in enumerate(embodiment.capsule_mounts):
         if not mount.per_opening.any():
-            _add_capsule(model, mount, chain.arm, ORANGE if number in ORANGE_CAPSULES else SILVER)
-    _add_gripper(model, link, chain, embodiment)
+            part = model.find("body", FOOT if mount.link < 0 else f"link_{mount.link + 1}")
+            add_capsule(part, mount, chain.arm, ORANGE if number in ORANGE_CAPSULES else SILVER)
+    cameras = [mount for mount in embodiment.cameras if mount.parent == chain.arm]
+    add_gripper(model, link, chain.arm, cameras)
     return model
 
 
-def _add_capsule(
-    model: mjcf.RootElement, mount: CapsuleMount, arm: str, colour: tuple[float, ...]
+def add_stand(foot: mjcf.Element) -> None:
+    """Adds the visible column below the foot of an arm."""
+    size = (0.11, 0.25)
+    foot.add("geom", name=STAND, type="cylinder", size=size, pos=(0, 0, -0.25), rgba=DARK, **SHAPE)
+
+
+def add_capsule(
+    link: mjcf.Element, mount: CapsuleMount, arm: str, colour: tuple[float, ...] = SILVER
 ) -> None:
-    """Adds a capsule that collides with the table and the other arm.
+    """Adds a capsule to its link that collides with the table and the other arm.
 
     The capsule of the hand is hidden and collides with props as well.
     """
-    link = model.find("body", FOOT if mount.link < 0 else f"link_{mount.link + 1}")
     hand = mount is HAND_CAPSULE
     # Base and shoulder stand beside the table, below the top of a raised table.
     met = other_arms(arm) | (SCENERY if mount.link > 0 else 0) | (PROP if hand else 0)
@@ -142,37 +157,44 @@ def _add_capsule(
     link.add("geom", type="capsule", fromto=ends, size=(mount.radius,), rgba=colour, **bits)
 
 
-def _add_gripper(
-    model: mjcf.RootElement, link: mjcf.Element, chain: Chain, embodiment: Embodiment
+def add_gripper(
+    model: mjcf.RootElement, link: mjcf.Element, arm: str, cameras: Sequence[CameraMount]
 ) -> None:
-    T_link_gripper = chain.T_last_gripper
+    """Adds the gripper, its drive and cameras to a model; its z axis is that of the link.
+
+    The flange is `FLANGE_Z` in front of the link's origin, the gripper frame at `T_LINK_GRIPPER`.
+    """
     hand = link.add("body", name="hand", gravcomp=1)
     add_inertia(hand, HAND_INERTIA)
     hand.add("geom", type="box", pos=HAND_INERTIA.com, size=HAND_HALF, rgba=DARK, **SHAPE)
     hand.add(
         "site",
         name="gripper",
-        pos=T_link_gripper[:3, 3],
-        quat=quaternion(T_link_gripper[:3, :3]),
+        pos=T_LINK_GRIPPER[:3, 3],
+        quat=quaternion(T_LINK_GRIPPER[:3, :3]),
         size=(0.005,),
         group=HIDDEN,
     )
-    for mount in embodiment.cameras:
-        if mount.parent == chain.arm:
-            add_camera(hand, mount, T_link_gripper)
-            T_camera = T_link_gripper @ mount.T_parent_camera
-            _add_housing(hand, T_camera)
+    for mount in cameras:
+        add_wrist_camera(hand, mount, T_LINK_GRIPPER)
     for side, sign in (("left", 1.0), ("right", -1.0)):
-        _add_finger(hand, side, sign, chain.arm)
+        _add_finger(hand, side, sign, arm)
     couple_fingers(model)
-    travel = (FINGERS.closed, FINGERS.opened)
+    add_gripper_drive(model, FINGERS)
+
+
+def add_gripper_drive(model: mjcf.RootElement, fingers: FingerTravel) -> None:
+    """Adds the drive of a gripper; its control is the travel of the joint `left_finger`, metres."""
+    travel = (fingers.closed, fingers.opened)
     force = (-GRIPPER_FORCE, GRIPPER_FORCE)
     gains = {"kp": FINGER_KP, "kv": FINGER_KV, "ctrlrange": travel, "forcerange": force}
     model.actuator.add("position", name="gripper", joint="left_finger", **gains)
 
 
-def _add_housing(hand: mjcf.Element, T_hand_camera: Matrix) -> None:
-    """Adds the visible housing of a camera behind its lens, outside of its view."""
+def add_wrist_camera(hand: mjcf.Element, mount: CameraMount, T_hand_gripper: Matrix) -> None:
+    """Adds a camera and its visible housing, which is behind its lens, outside of its view."""
+    add_camera(hand, mount, T_hand_gripper)
+    T_hand_camera = T_hand_gripper @ mount.T_parent_camera
     centre = (T_hand_camera @ (0.0, 0.0, -0.012, 1.0))[:3]
     quat = quaternion(T_hand_camera[:3, :3])
     half = (0.021, 0.021, 0.011)

@@ -46,6 +46,7 @@ class RobotModel:
     Attributes:
         path: The file.
         model: The model; bodies of a URDF are its links.
+        spec: The elements of which it was compiled; copy it before a change.
         missing: Meshes that were left out, with the reason.
         speeds: Speed limits of joints, rad/s or m/s, as far as the file has them.
         followers: Joints that follow others, by name.
@@ -55,6 +56,7 @@ class RobotModel:
 
     path: Path
     model: mujoco.MjModel
+    spec: mujoco.MjSpec
     missing: Mapping[str, str]
     speeds: Mapping[str, float]
     followers: Mapping[str, Follower]
@@ -183,7 +185,7 @@ def read_model(path: Path) -> RobotModel:
         raise ValueError(f"MuJoCo cannot compile the robot model {path}: {words}") from error
     _check_ranges(path, model)
     fixed = frozenset(each.get("name", "") for each in joints if each.get("type") == "fixed")
-    return RobotModel(path, model, missing, facts, _followers(model), urdf, fixed)
+    return RobotModel(path, model, spec, missing, facts, _followers(model), urdf, fixed)
 
 
 def _parsed(path: Path) -> ElementTree.Element:

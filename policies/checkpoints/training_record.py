@@ -134,6 +134,16 @@ class TrainingRecord:
                 found.append(rule[name])
         return found
 
+    def embodiments(self, task: str) -> list[object]:
+        """Returns the different arms, `task.embodiment`, of a task's simulated demonstrations."""
+        found = [world.get("embodiment") for world in self.worlds if world.get("task") == task]
+        return list(dict.fromkeys(found))
+
+    def embodiment(self, task: str) -> str | None:
+        """Returns the other arm of all demonstrations of a task; None for that of its workcell."""
+        found = self.embodiments(task)
+        return str(found[0]) if len(found) == 1 and found[0] is not None else None
+
     def execution_overrides(self, given: Mapping[str, str]) -> list[str]:
         """Returns overrides with the recorded execution, without what a command line gives."""
         options = {} if self.execution is None else self.execution.options()
@@ -148,8 +158,8 @@ class TrainingRecord:
         """Logs one warning with the options of a command that differ from the record.
 
         `chosen` has the values by option: `task`, `task.options.start_spread`,
-        `task.options.strict`, `task.frame_hz`, `robot.model`, `prompt`, and those of
-        `RecordedExecution.options`. Options of unknown facts are not compared.
+        `task.options.strict`, `task.embodiment`, `task.frame_hz`, `robot.model`, `prompt`, and
+        those of `RecordedExecution.options`. Options of unknown facts are not compared.
         """
         known = self._known(str(chosen.get("task")))
         other = [name for name in chosen if known.get(name) and chosen[name] not in known[name]]
@@ -168,6 +178,7 @@ class TrainingRecord:
         return {
             "task": tuple(self.tasks),
             **{f"task.options.{name}": self.task_option(task, name) for name in rule},
+            "task.embodiment": self.embodiments(task),
             "robot.model": self.robot_models,
             "task.frame_hz": self.frame_rates,
             "prompt": self.instructions,

@@ -13,6 +13,7 @@ from stringline.policies.execution.execution import ChunkExecutor, Clock, Execut
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.robots.robot_settings import RobotSettings, known_settings
 from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.world_registry import check_own_arm
 
 
 class DeploymentMode(StrEnum):
@@ -125,12 +126,14 @@ class DeploymentSettings:
             chosen["log"] = LogPlan(Path(folder), {"configuration": plain}, **log)
         if "record" in chosen:
             chosen["record"] = Path(chosen["record"])
+        task = TaskSettings.of(plain["task"])
+        check_own_arm("the robot of a deployment", task.embodiment)
         return cls(
             **chosen
             | {
                 "mode": DeploymentMode.named(str(plain["mode"])),
                 "robot": RobotSettings.of(plain["robot"]),
-                "task": TaskSettings.of(plain["task"]),
+                "task": task,
                 "execution": Execution.of(plain.get("execution")),
                 "output": Path(plain["output"]),
             }

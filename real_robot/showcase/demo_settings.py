@@ -25,7 +25,7 @@ from stringline.sim.tasks.tabletop import TabletopTask
 from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
 from stringline.sim.training.training_settings import TrainingSettings
 from stringline.sim.worlds.task_settings import TaskSettings
-from stringline.sim.worlds.world_registry import is_third_party
+from stringline.sim.worlds.world_registry import check_own_arm, is_third_party
 
 OVERHEAD = "overhead"
 
@@ -71,6 +71,7 @@ class ChainTask:
 
     def __init__(self, settings: TaskSettings, *, varied: bool) -> None:
         name = settings.name
+        check_own_arm("the demo, which emulates the arms,", settings.embodiment)
         self._settings = settings
         self._class = _task_class(name)
         self.embodiment: Embodiment = self._class.cell.embodiment

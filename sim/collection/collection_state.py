@@ -34,6 +34,7 @@ class Recipe:
         options: Options of the task, such as `table_height`.
         robot_model: Meshes of the arms.
         segments: Whether the segments of images are stored.
+        embodiment: Another arm than that of the workcell, see `arm_cell`.
         versions: Versions of task, physics and packages, see `world_versions`.
     """
 
@@ -52,6 +53,7 @@ class Recipe:
     versions: dict[str, Any] = field(default_factory=dict)
     segments: bool = False
     missed_grasps: float = 0.0
+    embodiment: str | None = None
 
     def described(self) -> dict[str, Any]:
         """Returns all settings."""
@@ -60,6 +62,7 @@ class Recipe:
     def world(self) -> dict[str, Any]:
         """Returns the arguments of `open_world` besides the task."""
         names = ("cameras", "image_size", "control_hz", "frame_hz", "time_limit_s", "robot_model")
+        names += ("embodiment",)
         return {name: getattr(self, name) for name in names} | {"segmentation": self.segments}
 
 

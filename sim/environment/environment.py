@@ -6,7 +6,7 @@ so on. `stringline.sim.environment.gym_registration` registers all tasks for `gy
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import gymnasium
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from stringline.datasets.cameras.resampling import checked_image_size
 from stringline.datasets.contract.contract import Array, Camera, Contract, check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.embodiment_record import record_of, rounded
 from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
 from stringline.sim.environment.world_cameras import Cameras
 from stringline.sim.rendering.rendering import Rendering
@@ -202,6 +203,9 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         names = [mount.name for mount in task.embodiment.cameras] if cameras is None else cameras
         contract_cameras = [Camera(name, *size, "simulated") for name in names]
         self.contract: Contract = task.embodiment.contract(contract_cameras, control_hz)
+        if task.cell.source is not None:  # So data and policies do not need the file.
+            record = rounded(record_of(task.embodiment))
+            self.contract = replace(self.contract, kinematics=record)
         task.control_timestep = 1.0 / control_hz
         self._random = np.random.RandomState(0)
         self.physics = compile_task(task, robot_model, self._random)
@@ -392,16 +396,17 @@ def make_environment(
     time_limit_s: float = 15.0,
     robot_model: RobotModel = PRIMITIVES,
     segmentation: bool = False,
+    embodiment: str | None = None,
 ) -> TaskEnvironment:
-    """Builds the environment of a task by name; for the arguments see `TaskEnvironment`.
+    """Builds the environment of a task by name; see `TaskEnvironment` and `make_task`.
 
     Bound with `functools.partial`, it can be sent to workers.
 
     Raises:
-        ValueError: There is no such task, or a setting is out of range.
+        ValueError: There is no such task or arm, or a setting is out of range.
     """
     return TaskEnvironment(
-        make_task(task, control_hz),
+        make_task(task, control_hz, embodiment),
         cameras=cameras,
         image_size=image_size,
         control_hz=control_hz,

@@ -33,13 +33,14 @@ def environment_id(task: str) -> str:
 
 
 def make_environment(
-    task: str, *, control_hz: float = 50.0, **settings: Any
+    task: str, *, control_hz: float = 50.0, embodiment: str | None = None, **settings: Any
 ) -> gymnasium.Env[Any, Any]:
     """Builds the environment of a task; gymnasium calls it.
 
     Args:
         task: Name in `TASKS`.
         control_hz: Actions per second.
+        embodiment: Another arm than that of the workcell, see `make_task`.
         settings: The other arguments of `TaskEnvironment`.
 
     Raises:
@@ -51,7 +52,8 @@ def make_environment(
 
     from stringline.sim.environment.environment import TaskEnvironment
 
-    return TaskEnvironment(make_task(task, control_hz), control_hz=control_hz, **settings)
+    built = make_task(task, control_hz, embodiment)
+    return TaskEnvironment(built, control_hz=control_hz, **settings)
 
 
 for _task in TASKS:

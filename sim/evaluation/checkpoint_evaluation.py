@@ -136,7 +136,7 @@ class CheckpointEvaluation:
         settings = self._settings
         self._warn(task_options(task))
         chosen = _as_trained(task, self.policy)
-        own = instruction_of(task.name, task.options)
+        own = instruction_of(task.name, task.options, task.embodiment)
         evaluation = Evaluation(
             self.policy,
             partial(
@@ -148,6 +148,7 @@ class CheckpointEvaluation:
                 frame_hz=task.frame_hz,
                 time_limit_s=task.time_limit_s,
                 robot_model=settings.robot_model,
+                embodiment=task.embodiment,
             ),
             execute_steps=settings.execute_steps,
             execution=settings.execution,
@@ -173,7 +174,8 @@ class CheckpointEvaluation:
             "time_limit_s": task.time_limit_s,
             "frame_hz": task.frame_hz,
             **({} if model == PRIMITIVES else {ROBOT_MODEL: model}),
-            **result_versions(task.name, task.options),
+            **({} if task.embodiment is None else {"embodiment": task.embodiment}),
+            **result_versions(task.name, task.options, task.embodiment),
         }
 
 

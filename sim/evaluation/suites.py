@@ -36,7 +36,8 @@ class SuiteEntry:
         seeds: Distinct seeds.
         variation: Name of the variation; empty for the plain task.
         options: Changes of the world.
-        changes: Settings of the task that differ from its file: `time_limit_s`, `frame_hz`.
+        changes: Settings of the task that differ from its file: `time_limit_s`, `frame_hz`,
+            `embodiment`.
         counted: Whether the seeds are given by their number instead of a list.
     """
 
@@ -44,7 +45,7 @@ class SuiteEntry:
     seeds: tuple[int, ...]
     variation: str
     options: Mapping[str, Any]
-    changes: Mapping[str, float]
+    changes: Mapping[str, float | str]
     counted: bool = True
 
     @classmethod
@@ -78,7 +79,7 @@ class SuiteEntry:
                 f"because it names a folder."
             )
         seeds = _seeds(plain.get("seeds", 50), plain.get("first_seed"), where)
-        changes = {
+        changes: dict[str, float | str] = {
             key: _positive(plain[key], f"{where}: {key}") for key in _TASK_KEYS if key in plain
         }
         return cls(
@@ -166,6 +167,16 @@ class Suite:
         """
         entries = tuple(
             replace(entry, options={**rule(entry.task), **entry.options}) for entry in self.entries
+        )
+        return replace(self, entries=entries)
+
+    def with_embodiments(self, arm: Callable[[str], str | None]) -> Self:
+        """Returns the suite with the arm that `arm` returns for the name of a task; None: usual."""
+        entries = tuple(
+            entry
+            if (chosen := arm(entry.task)) is None
+            else replace(entry, changes={**entry.changes, "embodiment": chosen})
+            for entry in self.entries
         )
         return replace(self, entries=entries)
 

@@ -23,8 +23,8 @@ def with_trained_settings(arguments: Sequence[str], *, contract: bool = False) -
 
     Args:
         arguments: The arguments.
-        contract: Whether to add cameras and rate of the policy's contract, for commands that do not
-            take them from the policy itself.
+        contract: Whether to add cameras and rate of the policy's contract, and no other arm of the
+            task, for commands that run a robot.
 
     Raises:
         ValueError: The record has several tasks, one that this installation lacks, or one of a
@@ -38,6 +38,8 @@ def with_trained_settings(arguments: Sequence[str], *, contract: bool = False) -
     added = [*_task_overrides(record, given, trust), *record.execution_overrides(given)]
     if contract:
         added += _contract_overrides(record, given)
+    elif not {"suite", "suite_file", "tasks"} & set(given):
+        added += _arm_overrides(record, given)
     return [*arguments, *added]
 
 
@@ -55,9 +57,20 @@ def _task_overrides(record: TrainingRecord, given: Mapping[str, str], trust: Tru
 
 def _rule_overrides(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:
     """Returns the overrides with the rule of the task in the training, if it is not the usual."""
-    task = given.get("task.name", given.get("task", next(iter(record.tasks), "")))
+    task = _task(record, given)
     options = {f"task.options.{name}": value for name, value in recorded_rule(record, task).items()}
     return [f"++{name}={word(value)}" for name, value in options.items() if name not in given]
+
+
+def _arm_overrides(record: TrainingRecord, given: Mapping[str, str]) -> list[str]:
+    """Returns the override with the arm of the demonstrations, if it is not the usual one."""
+    arm = record.embodiment(_task(record, given))
+    return [] if arm is None or "task.embodiment" in given else [f"++task.embodiment={arm}"]
+
+
+def _task(record: TrainingRecord, given: Mapping[str, str]) -> str:
+    """Returns the task that a command line gives, or else that of the record."""
+    return given.get("task.name", given.get("task", next(iter(record.tasks), "")))
 
 
 def recorded_rule(record: TrainingRecord, task: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from stringline.datasets.embodiments.embodiment import Vector
+from stringline.datasets.embodiments.embodiment import FingerTravel, Vector
 from stringline.datasets.embodiments.iiwa14 import FINGERS
 from stringline.datasets.embodiments.iiwa14_mjcf import PAD_HALF
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
@@ -17,6 +17,7 @@ from stringline.sim.experts.grasps import UP, Grasp, backed, downwards, raised
 from stringline.sim.experts.hand_over_experts import HandOverExpert
 from stringline.sim.experts.skills import ScriptedExpert, Skills
 from stringline.sim.props.objects import Graspable
+from stringline.sim.robots.workcells import KUKA_CELL, PadSizes, Workcell
 from stringline.sim.tasks.kuka_tasks import (
     LIFTED_M,
     KukaBimanualPick,
@@ -30,14 +31,12 @@ LEANS_DEG = (-14.0, 0.0, 14.0)
 # Difference between an object's width and the commanded gap: the drive pushes with 25 N.
 SQUEEZE_M = 0.02
 PLAY_M = 0.045  # By which the approaching gripper is wider than the object.
-FREE_M = 0.055  # Room for an object between the pads' middle and the hand.
 OFF_TABLE_M = 0.004  # Gap between pads and table.
-GAP_M = float(FINGERS.gap(1.0))
 
 
-def opening(gap: float) -> float:
+def opening(gap: float, fingers: FingerTravel = FINGERS) -> float:
     """Returns the opening, 0 to 1, for a gap between the pads in metres."""
-    return float(np.clip(gap / GAP_M, 0.0, 1.0))
+    return float(np.clip(gap / fingers.gap(1.0), 0.0, 1.0))
 
 
 # Cost of a grasp's distance from the object's middle, rad/m, beside the turn of the gripper: of the
@@ -47,13 +46,19 @@ UPRIGHT = 0.99  # Cosine of the tilt up to which a round object stands.
 
 
 def object_grasps(
-    item: Graspable, T_base_item: Matrix, table: float, foot: Vector, *, varied: bool = True
+    item: Graspable,
+    T_base_item: Matrix,
+    table: float,
+    foot: Vector,
+    *,
+    varied: bool = True,
+    cell: Workcell = KUKA_CELL,
 ) -> list[Grasp]:
     """Returns the grasps of an object at a pose (4, 4) on a table at a height, metres.
 
-    The camera on the hand points away from the arm's foot (3,), metres. Pads close on a standing
-    round object in directions that turn with it if `varied`, and otherwise in the same ones
-    whatever its yaw, which no image shows.
+    The gripper is that of a cell. The camera on the hand points away from the arm's foot (3,),
+    metres. Pads close on a standing round object in directions that turn with it if `varied`, and
+    otherwise in the same ones whatever its yaw, which no image shows.
     """
     found = []
     top = item.highest(T_base_item)
@@ -64,10 +69,10 @@ def object_grasps(
         if hold.around and not varied and T_base_item[2, 2] > UPRIGHT:
             across = hold.across
         point = T_base_item[:3, :3] @ hold.point + T_base_item[:3, 3]
-        for T_base_gripper in _from_above(point, across * (1.0, 1.0, 0.0), top, table):
+        for T_base_gripper in _from_above(point, across * (1.0, 1.0, 0.0), top, table, cell.pads):
             if natural(T_base_gripper, foot):
-                closed = opening(hold.width - SQUEEZE_M)
-                wide = opening(hold.width + PLAY_M)
+                closed = opening(hold.width - SQUEEZE_M, cell.fingers)
+                wide = opening(hold.width + PLAY_M, cell.fingers)
                 found.append(Grasp(inverse(T_base_item) @ T_base_gripper, closed, wide))
     return found
 
@@ -92,7 +97,9 @@ def take(skills: Skills, item: Graspable, lift: float) -> Iterator[Vector]:
     }
     for arm in sorted(away, key=away.__getitem__):
         foot = scene.foot(arm)
-        grasps = object_grasps(item, T_base_item, scene.table, foot, varied=skills.varied)
+        grasps = object_grasps(
+            item, T_base_item, scene.table, foot, varied=skills.varied, cell=scene.task.cell
+        )
 
         def off_centre(T_base_gripper: Matrix) -> float:
             away = T_base_gripper[:2, 3] - T_base_item[:2, 3]
@@ -114,12 +121,14 @@ def holder(skills: Skills, item: Graspable) -> str | None:
     )
 
 
-def _from_above(point: Vector, across: Vector, top: float, table: float) -> Iterator[Matrix]:
+def _from_above(
+    point: Vector, across: Vector, top: float, table: float, pads: PadSizes
+) -> Iterator[Matrix]:
     """Yields poses (4, 4) of a gripper at a point, or above it where it would touch."""
     for lean in LEANS_DEG:
         tilt = np.radians(abs(lean))
-        tips = PAD_HALF[2] * np.cos(tilt) + PAD_HALF[0] * np.sin(tilt) + OFF_TABLE_M
-        height = max(point[2], top - FREE_M * np.cos(tilt), table + tips)
+        tips = pads.tip * np.cos(tilt) + pads.half_width * np.sin(tilt) + OFF_TABLE_M
+        height = max(point[2], top - pads.free * np.cos(tilt), table + tips)
         for sign in (1.0, -1.0):
             yield downwards((*point[:2], height), sign * across, lean)
 
@@ -191,7 +200,8 @@ class KukaPlaceExpert(ScriptedExpert[KukaPlace]):
         if arm is not None:
             T_goal = _goal(task, skills, arm)
             gripper = task.embodiment.grippers[arm]
-            release = min(1.0, float(skills.scene.joints()[gripper]) + RELEASE_M / GAP_M)
+            wider = opening(RELEASE_M, task.cell.fingers)
+            release = min(1.0, float(skills.scene.joints()[gripper]) + wider)
             release_at = {"above": ABOVE_TRAY_M, "release": release, "retreat": RETREAT_M}
             yield from skills.place(arm, task.object, lambda: T_goal, **release_at)
 

@@ -410,7 +410,10 @@ class ScriptedExpert(ABC, Generic[TaskT]):
                 f"This expert does {self.task_class.name!r}; the environment runs "
                 f"{env.task.name!r}."
             )
-        cell = self.task_class.cell
+        cell = env.task.cell
+        if cell.embodiment is not self._embodiment:  # The task has another arm than usual.
+            self._embodiment = cell.embodiment
+            self._kinematics = InverseKinematics(self._embodiment)
         hz = env.contract.control_hz
         limits = {"top_speed": cell.top_speed, "top_acceleration": cell.top_acceleration}
         motion = Motion(self._embodiment, self._kinematics, hz, start=env.start, **limits)

@@ -44,7 +44,13 @@ def with_films(clips: Sequence[Clip], task: TaskSettings, robot_model: RobotMode
     missing = sum(not _is_current(clip) for clip in clips)
     if missing:
         logger.info("Rendering %d videos for the report; rendering=fast omits them.", missing)
-    world = open_world(task.name, cameras=(), control_hz=task.control_hz, robot_model=robot_model)
+    world = open_world(
+        task.name,
+        cameras=(),
+        control_hz=task.control_hz,
+        robot_model=robot_model,
+        embodiment=task.embodiment,
+    )
     assert isinstance(world, TaskEnvironment)
     try:
         return [

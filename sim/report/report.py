@@ -78,11 +78,13 @@ class RerunCommand:
     def _line(self, seeds: int, first_seed: int, output: Path) -> str:
         # Defaults may change, so the line has all settings on which the outcome depends.
         options = {f"++task.options.{name}": value for name, value in self.task.options.items()}
+        arm = self.task.embodiment
         values = {
             "checkpoint": self.checkpoint,
             "task": self.task.name,
             "task.time_limit_s": self.task.time_limit_s,
             "task.frame_hz": self.task.frame_hz,
+            **({} if arm is None else {"++task.embodiment": arm}),
             **options,
             "execute_steps": self.execute_steps,
             **self.overrides,

@@ -4,6 +4,7 @@ Arms are a composer entity, with positions and targets in the joints of their em
 the range of start poses are free of contacts.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,6 +58,11 @@ class Robot(composer.Entity):
     def shapes(self, arm: str) -> list[mjcf.Element]:
         """Returns all shapes of one arm, from its foot to its fingers."""
         return list(self._root.find("body", f"{arm}/base_link").find_all("geom"))
+
+    def pads(self, arm: str, side: str) -> list[mjcf.Element]:
+        """Returns the shapes of one pad of an arm: `left_pad`, and further ones `left_pad_1` ..."""
+        name = re.compile(rf"{side}_pad(_\d+)?")
+        return [shape for shape in self.shapes(arm) if name.fullmatch(shape.name or "")]
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Looks up the joints' indices; in each step that would cost more than the physics."""
@@ -257,6 +263,21 @@ class StartDraws:
 
 
 @dataclass(frozen=True)
+class PadSizes:
+    """Sizes of a gripper for grasps from above, metres; by default those of the KUKA's.
+
+    Attributes:
+        half_width: Half the width of a pad, along the z axis of the gripper.
+        tip: Distance of the fingers' tips beyond the gripper frame.
+        free: Room for an object between the gripper frame and the hand.
+    """
+
+    half_width: float = iiwa14_mjcf.PAD_HALF[0]
+    tip: float = iiwa14_mjcf.PAD_HALF[2]
+    free: float = 0.055
+
+
+@dataclass(frozen=True)
 class Workcell:
     """Arms at a table, whose top is by default the plane z = 0 of the base frame.
 
@@ -279,6 +300,8 @@ class Workcell:
             home.
         room_half_m: Distance of the walls of textured looks from the middle. The view of films is
             within, and the corners are nearer than the far plane of cameras, 5 m.
+        pads: Sizes of the gripper, for the experts of `kuka_pick` and `kuka_place`.
+        source: Name or file of the arm, if `task.embodiment` has chosen it.
     """
 
     embodiment: Embodiment
@@ -295,6 +318,8 @@ class Workcell:
     azimuth_deg: float = 90.0
     start_range: StartRange | None = None
     room_half_m: float = 3.0
+    pads: PadSizes = PadSizes()
+    source: str | None = None
 
     def robot(self) -> Robot:
         """Builds the simulated arms."""

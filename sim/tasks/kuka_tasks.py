@@ -39,6 +39,7 @@ class KukaPick(RandomObjectTask):
     """
 
     name: ClassVar[str] = "kuka_pick"
+    any_arm: ClassVar[bool] = True
     instruction: ClassVar[str] = "pick up the object"
     stages: ClassVar[tuple[str, ...]] = ("start", "grasped", "lifted", "success")
 
@@ -69,6 +70,7 @@ class KukaPlace(GoalTask, RandomObjectTask):
     """
 
     name: ClassVar[str] = "kuka_place"
+    any_arm: ClassVar[bool] = True
     instruction: ClassVar[str] = "put the object into the tray"
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_tray", "in_tray", "success")
     may_be_strict: ClassVar[bool] = True
@@ -168,6 +170,7 @@ class KukaBimanualPick(KukaPick):
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
+    any_arm: ClassVar[bool] = False
     name: ClassVar[str] = "kuka_bimanual_pick"
     object_x: ClassVar[tuple[float, float]] = (-0.26, 0.26)
     object_y: ClassVar[tuple[float, float]] = (-0.16, 0.16)
@@ -182,6 +185,7 @@ class KukaBimanualPlace(KukaPlace):
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL
+    any_arm: ClassVar[bool] = False
     name: ClassVar[str] = "kuka_bimanual_place"
     object_x: ClassVar[tuple[float, float]] = (-0.26, 0.26)
     object_y: ClassVar[tuple[float, float]] = (-0.16, 0.16)

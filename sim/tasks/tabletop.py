@@ -6,7 +6,7 @@ A `GoalTask` is done when all props are inside their goal, released and at rest.
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from dm_control import composer, mjcf
@@ -19,6 +19,7 @@ from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.sim.looks.looks import OPTION, PLAIN, Scene
 from stringline.sim.props.prop import Prop
 from stringline.sim.rendering.rendering import set_flat_rendering
+from stringline.sim.robots import arm_cell as arm_cells
 from stringline.sim.robots.workcells import ALOHA_CELL, StartDraws, StartRange, Workcell
 from stringline.sim.shifts.shift import Distractors, EpisodeStart, ShiftedWorld
 from stringline.sim.shifts.shift_catalogue import Shifts
@@ -90,6 +91,7 @@ class TabletopTask(composer.Task):
         start_range: Range of start poses; if None, that of the cell.
         varied_starts: Whether the arms start in this range by default (`start_spread=1`) instead of
             at home (`start_spread=0`).
+        any_arm: Whether `with_embodiment` may replace the arm.
         may_be_strict: Whether the option `strict` chooses a strict success criterion, which counts
             no dropped props.
         instruction: Text that describes the task to policies and people.
@@ -114,6 +116,7 @@ class TabletopTask(composer.Task):
     name: ClassVar[str]
     start_range: ClassVar[StartRange | None] = None
     varied_starts: ClassVar[bool] = False
+    any_arm: ClassVar[bool] = False
     may_be_strict: ClassVar[bool] = False
     instruction: ClassVar[str]
     stages: ClassVar[tuple[str, ...]]
@@ -184,6 +187,26 @@ class TabletopTask(composer.Task):
         self.start_spread = options.start_spread.value
 
     @classmethod
+    def with_embodiment(cls, source: str) -> type[Self]:
+        """Returns this task with another arm, see `arm_cell`.
+
+        Raises:
+            ValueError: The task or its workcell cannot have this arm.
+        """
+        if not cls.any_arm:
+            raise ValueError(
+                f"{arm_cells.OPTION} is {source!r}, but {cls.name} has the arms of its workcell, "
+                f"{cls.cell.embodiment.name}; allowed: null, or a task for any arm, such as "
+                "kuka_pick."
+            )
+        parts = {
+            "cell": arm_cells.arm_cell(source),
+            "__module__": cls.__module__,
+            "__doc__": cls.__doc__,
+        }
+        return type(cls.__name__, (cls,), parts)
+
+    @classmethod
     def starts_within(cls) -> StartRange | None:
         """Returns the range of start poses; None if the arms always start at home."""
         return cls.start_range or cls.cell.start_range
@@ -216,17 +239,15 @@ class TabletopTask(composer.Task):
 
     def after_compile(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Groups the shapes for contacts, and hands the model to the shifts."""
-        model = self.robot.mjcf_model
         arms = self.embodiment.arms
         groups = {
-            f"{arm}/{side}_pad": [model.find("geom", f"{arm}/{side}_pad")]
+            f"{arm}/{side}_pad": self.robot.pads(arm, side)
             for arm in arms
             for side in ("left", "right")
         }
         pads = [pad for shapes in groups.values() for pad in shapes]
         for arm in arms:
-            shapes = model.find("body", f"{arm}/base_link").find_all("geom")
-            groups[arm] = [shape for shape in shapes if shape not in pads]
+            groups[arm] = [shape for shape in self.robot.shapes(arm) if shape not in pads]
         groups |= {name: prop.shapes for name, prop in self.props.items()}
         groups["table"] = [self._arena.mjcf_model.find("geom", "table")]
         self._contacts = ContactGroups(physics, groups)

@@ -73,19 +73,26 @@ OWN_TASKS = tuple(
 """Tasks of this package outside of the table: worlds of other folders, by `module:Class`."""
 
 
-def make_task(name: str, control_hz: float = 50.0) -> TabletopTask:
+def make_task(name: str, control_hz: float = 50.0, embodiment: str | None = None) -> TabletopTask:
     """Builds a task by its name in `TASKS`, or a user's task by `module:Class`.
 
     The caller has checked names that a file contains by `Trust`: this runs the code of the module.
 
+    Args:
+        name: The task.
+        control_hz: Actions per second.
+        embodiment: Another arm than that of the workcell, such as `menagerie:ur5e`.
+
     Raises:
-        ValueError: There is no such task; the message contains the nearest names.
+        ValueError: There is no such task or arm; the message contains the nearest names.
     """
-    return task_class(name)(control_hz)
+    return task_class(name, embodiment)(control_hz)
 
 
-def task_class(name: str) -> type[TabletopTask]:
+def task_class(name: str, embodiment: str | None = None) -> type[TabletopTask]:
     """Returns the class of a task; see `make_task`."""
+    if embodiment is not None:
+        return task_class(name).with_embodiment(embodiment)
     if is_user_task(name):
         return _user_task(name)
     if name not in (*TASKS, *OWN_TASKS):

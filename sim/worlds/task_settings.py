@@ -19,6 +19,8 @@ class TaskSettings:
         frame_hz: Images per second; it divides control_hz.
         time_limit_s: Longest episode, s; about twice what an expert's episode takes.
         options: Changes of the world, such as table_height: 0.02 (m).
+        embodiment: Another arm for kuka_pick and kuka_place: menagerie:ur5e, menagerie:panda, or a file
+            (docs/my-robot.md); if None, that of the workcell.
     """
 
     name: str
@@ -28,6 +30,7 @@ class TaskSettings:
     frame_hz: float = 12.5
     time_limit_s: float = 20.0
     options: Mapping[str, Any] = field(default_factory=dict)
+    embodiment: str | None = None
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
@@ -56,6 +59,12 @@ class TaskSettings:
         if isinstance(size := chosen.get("image_size"), list):
             chosen["image_size"] = tuple(size)
         chosen["options"] = _plain(options)
+        embodiment = chosen.get("embodiment")
+        if not isinstance(embodiment, str | None):
+            raise ValueError(
+                f"task.embodiment is {embodiment!r}; allowed: null, iiwa14, a file of an arm, or "
+                "menagerie:NAME."
+            )
         return cls(**chosen)
 
 

@@ -54,11 +54,12 @@ def open_third_party(
         raise
 
 
-def open_world(task: str, **settings: Any) -> World:
+def open_world(task: str, *, embodiment: str | None = None, **settings: Any) -> World:
     """Builds the world of a task; bound with `functools.partial`, it can be sent to workers.
 
     Args:
         task: Name of a task, or `module:Class` of the user's own.
+        embodiment: Another arm than that of the workcell, see `arm_cell`.
         settings: Arguments of `TaskEnvironment`, for third-party tasks only cameras, image_size,
             control_hz, frame_hz, time_limit_s and robot_model.
 
@@ -66,10 +67,23 @@ def open_world(task: str, **settings: Any) -> World:
         ValueError: The task is unknown, a setting is out of range, or a package is not installed.
     """
     if is_third_party(task):
+        check_own_arm(task, embodiment)
         return open_third_party(task, **settings)
     if task not in TASKS and not is_user_task(task):
         raise unknown_name("task", task, [*TASKS, *THIRD_PARTY_TASKS])
-    return make_environment(task, **settings)
+    return make_environment(task, embodiment=embodiment, **settings)
+
+
+def check_own_arm(what: str, embodiment: str | None) -> None:
+    """Checks that no other arm is chosen where there is none to choose.
+
+    Raises:
+        ValueError: One is.
+    """
+    if embodiment is not None:
+        raise ValueError(
+            f"task.embodiment is {embodiment!r}, but {what} has arms of its own; allowed: null."
+        )
 
 
 def make_any_expert(task: str, *, varied: bool = True) -> Expert[Any]:
@@ -89,17 +103,18 @@ def make_any_expert(task: str, *, varied: bool = True) -> Expert[Any]:
     return built
 
 
-def instruction_of(task: str, options: Mapping[str, Any]) -> str:
+def instruction_of(task: str, options: Mapping[str, Any], embodiment: str | None = None) -> str:
     """Returns the instruction of a task, after a check of its options without a world.
 
     Raises:
-        ValueError: The task or an option is unknown, or a package is not installed.
+        ValueError: The task, its arm or an option is unknown, or a package is not installed.
     """
     if is_third_party(task):
+        check_own_arm(task, embodiment)
         _named("third_party_environment:check_no_options")(task, options)
         place = "gym_aloha:instruction" if task in GYM_ALOHA else "aloha_sim:instruction"
         return str(_named(place)(task))
-    plain = make_task(task)
+    plain = make_task(task, embodiment=embodiment)
     plain.configure(**options)
     return plain.instruction
 

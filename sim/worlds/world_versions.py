@@ -46,11 +46,13 @@ OPTIONS = (
     *("tolerance", "noslip_iterations", "disableflags", "enableflags"),
 )
 # What chooses the rule of the task, and does not change it.
-CHOICES = ("varied_starts", "may_be_strict", "drop_speed")
+CHOICES = ("varied_starts", "may_be_strict", "drop_speed", "any_arm")
 
 
 @cache
-def physics_digest(task: str, varied_starts: bool, strict: bool) -> str:
+def physics_digest(
+    task: str, varied_starts: bool, strict: bool, embodiment: str | None = None
+) -> str:
     """Returns the digest of a task with or without varied starts and strict criterion.
 
     It covers the arrays of the compiled model that affect motion, and all constants of the modules
@@ -58,9 +60,9 @@ def physics_digest(task: str, varied_starts: bool, strict: bool) -> str:
     are parts. Appearance is not covered.
 
     Raises:
-        ValueError: There is no such task.
+        ValueError: There is no such task, or it cannot have this arm.
     """
-    world = make_environment(task, cameras=())
+    world = make_environment(task, cameras=(), embodiment=embodiment)
     try:
         found = {
             "model": dict(_model_numbers(world.physics.model.ptr)),
@@ -120,11 +122,14 @@ def _is_plain(value: object) -> bool:
 
 
 RULE = (SPREAD, STRICT)
+EMBODIMENT = "task.embodiment"
 # Names in results and recipes.
 VERSIONS = (*RULE, "physics", "mujoco", "torch", "stringline")
 
 
-def world_versions(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def world_versions(
+    task: str, options: Mapping[str, Any], embodiment: str | None = None
+) -> dict[str, Any]:
     """Returns the versions on which a demonstration depends, by their names in `VERSIONS`.
 
     Third-party tasks have neither a rule nor a digest: Stringline requires one version of their
@@ -133,6 +138,7 @@ def world_versions(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         task: Name of the task.
         options: Options of the episodes, of which `start_spread` and `strict` choose the rule.
+        embodiment: Another arm than that of the workcell.
 
     Raises:
         ValueError: There is no such task, or it does not have this rule.
@@ -142,17 +148,21 @@ def world_versions(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
         return packages
     rule = task_class(task).rule_of(options)
     varied_starts = spread_of(rule[SPREAD]).highest > 0
-    return {**rule, "physics": physics_digest(task, varied_starts, rule[STRICT]), **packages}
+    digest = physics_digest(task, varied_starts, rule[STRICT], embodiment)
+    return {**rule, "physics": digest, **packages}
 
 
-def result_versions(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def result_versions(
+    task: str, options: Mapping[str, Any], embodiment: str | None = None
+) -> dict[str, Any]:
     """Returns the versions on which the result of a policy depends; see `world_versions`."""
-    return {**world_versions(task, options), "torch": version("torch")}
+    return {**world_versions(task, options, embodiment), "torch": version("torch")}
 
 
 def task_options(task: TaskSettings) -> dict[str, object]:
     """Returns name, rule and frame rate of a task by option, for `TrainingRecord.warn`."""
     found: dict[str, object] = {"task": task.name, "task.frame_hz": task.frame_hz}
+    found[EMBODIMENT] = task.embodiment
     if not is_third_party(task.name):
         rule = task_class(task.name).rule_of(task.options)
         found |= {f"task.options.{name}": value for name, value in rule.items()}

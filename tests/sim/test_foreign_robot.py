@@ -1,5 +1,6 @@
-"""A set of an arm with a URDF is imported and trained on with 3D positions, by commands alone."""
+"""Arms from files by commands alone: imports, and tasks of the simulation, and their trainings."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.datasets.embodiments.robot_files import HOME, UR5E_JOINTS, write_ur5e
+from tests.sim.robots.arm_files import write_arm
 
 from stringline.datasets import data
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
@@ -16,7 +18,7 @@ from stringline.datasets.embodiments.embodiment_source import load_embodiment
 from stringline.datasets.embodiments.transforms import looking_at
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.checkpoints.load import load_policy
-from stringline.sim import train
+from stringline.sim import collect, evaluate, replay, train
 
 SIZE = 32
 STEPS = 40
@@ -133,3 +135,56 @@ def test_a_set_of_a_ur5e_is_trained_on_with_gripper_places(
         trained = load_policy(tmp_path / name / "checkpoint")
         assert trained.contract == contract
         assert embodiment_of(trained.contract) is not None
+
+
+@pytest.mark.slow
+def test_a_task_of_the_simulation_has_the_arm_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stringline: Callable[..., str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_arm(tmp_path)
+    line = ("task=kuka_pick", "task.image_size=32", "task.cameras=[overhead]", "output=store")
+    refused = stringline(collect.main, *line, "task.embodiment=aloha", code=2)
+    assert "task.embodiment is 'aloha', which has two arms" in refused
+    arm = "task.embodiment=my_arm.yaml"
+    stringline(collect.main, *line, arm, "episodes=2", "workers=1")
+    # Episodes of another arm do not belong to this store.
+    assert "embodiment" in stringline(collect.main, *line, "episodes=3", code=2)
+    first, _ = EpisodeStore.open(tmp_path / "store").episodes()
+    contract = first.attributes.contract
+    robot = embodiment_of(contract)
+    assert contract.embodiment == "bench_with_gripper"
+    assert robot is not None
+    q = np.asarray(first.arrays["joints/position"], np.float64)
+    assert first.arrays["T_base_gripper/arm"] == pytest.approx(
+        robot.forward_kinematics(q)["arm"], abs=1e-5
+    )
+    assert "success (stage 3); recorded: success" in stringline(
+        replay.main, "store=store", f"episode={first.name}"
+    )
+    stringline(
+        train.main,
+        "training_recipe=keyposes",
+        "dataset.path=store",
+        "output=run",
+        "policy.observation_encoder.voxels.tokens=24",
+        "policy.observation_encoder.dim=48",
+        "policy.observation_encoder.depth=1",
+        "trainer.steps=2",
+        "trainer.batch_size=4",
+        "trainer.compile=false",
+        "validation_windows=0",
+    )
+    stringline(
+        evaluate.main,
+        "checkpoint=run/checkpoint",
+        "output=out",
+        "seeds=1",
+        "workers=1",
+        "videos=false",
+        "task.time_limit_s=2",
+    )
+    about = json.loads((tmp_path / "out/results.jsonl").read_text().splitlines()[0])["about"]
+    assert about["embodiment"] == "my_arm.yaml"
+    report = (tmp_path / "out/report.html").read_text()
+    assert "++task.embodiment=my_arm.yaml" in report

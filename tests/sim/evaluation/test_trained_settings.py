@@ -41,6 +41,20 @@ def test_a_task_of_a_package_that_is_not_trusted_ends_the_command(
     assert with_trained_settings(named) == named
 
 
+def test_the_arm_is_that_of_the_record(tmp_path: Path) -> None:
+    arms = {"one": ["menagerie:ur5e"], "usual": [None], "both": [None, "menagerie:ur5e"]}
+    for name, chosen in arms.items():
+        worlds = [{"task": "kuka_pick", "embodiment": arm} for arm in chosen]
+        where = described(tmp_path / name, tasks={"kuka_pick": ""}, worlds=worlds)
+        line = [f"checkpoint={where}"]
+        added = ["++task.embodiment=menagerie:ur5e"] if name == "one" else []
+        assert with_trained_settings(line) == [*line, "task=kuka_pick", *added]
+        # A robot has its arms.
+        assert with_trained_settings(line, contract=True) == [*line, "task=kuka_pick"]
+        for given in ("task.embodiment=iiwa14", "suite=quick", "task=kuka_place"):
+            assert added == [] or added[0] not in with_trained_settings([*line, given])
+
+
 def test_frame_rate_and_execution_are_those_of_the_record(tmp_path: Path) -> None:
     worlds = [{"task": "fmb_1", "frame_hz": 25.0, "options": {}}]
     where = described(tmp_path / "c", tasks={"fmb_1": ""}, worlds=worlds, execution=ENSEMBLING)
