@@ -19,8 +19,8 @@ class TaskSettings:
         frame_hz: Images per second; it divides control_hz.
         time_limit_s: Longest episode, s; about twice what an expert's episode takes.
         options: Changes of the world, such as table_height: 0.02 (m).
-        embodiment: Another arm for kuka_pick and kuka_place: menagerie:ur5e, menagerie:panda, or a file
-            (docs/my-robot.md); if None, that of the workcell.
+        embodiment: Another arm for kuka_pick and kuka_place: menagerie:ur5e, menagerie:panda, or a
+            file (docs/my-robot.md); if None, that of the workcell.
     """
 
     name: str
