@@ -337,10 +337,7 @@ def _common_contract(
 def origin_of(episode: StoredEpisode) -> Origin | None:
     """Returns the origin of an imported episode, or None."""
     kept: Mapping[str, Any] | None = episode.attributes.extra.get(ORIGIN)
-    if kept is None:
-        return None
-    content = kept.get("content") or content_of(episode.arrays)  # Older stores have none.
-    return Origin(kept["source"], kept["file"], kept["episode"], content)
+    return Origin(**kept) if kept else None
 
 
 def _report_equal(readable: Sequence[_Readable]) -> None:

@@ -76,20 +76,10 @@ class MotionSettings:
         Range(above=0, most=1).check(speed=self.speed)
         Range(least=0, most=0.5).check(rest=self.rest, rest_holding=self.rest_holding)
         Range(least=1, whole=True).check(missed=self.missed)
-        POSITIVE.check(
-            acceleration=self.acceleration,
-            straight_speed=self.straight_speed,
-            least_s=self.least_s,
-            reach_m=self.reach_m,
-        )
-        NOT_NEGATIVE.check(
-            settle_s=self.settle_s,
-            close_s=self.close_s,
-            open_s=self.open_s,
-            same_m=self.same_m,
-            same_rad=self.same_rad,
-            jump_m=self.jump_m,
-        )
+        for name in ("acceleration", "straight_speed", "least_s", "reach_m"):
+            POSITIVE.check(**{name: getattr(self, name)})
+        for name in ("settle_s", "close_s", "open_s", "same_m", "same_rad", "jump_m"):
+            NOT_NEGATIVE.check(**{name: getattr(self, name)})
 
 
 @dataclass(frozen=True)
@@ -132,17 +122,9 @@ class PredictedKeypose:
 
 @dataclass(frozen=True)
 class _Goal:
-    """The chosen keypose.
+    """The chosen keypose: poses (A, 4, 4) and openings (A,) of each arm.
 
-    Attributes:
-        acting: Arms that act.
-        moving: Arms that move, the acting ones included.
-        pose: (A, 4, 4).
-        approach: (A, 4, 4).
-        corner: (A, 4, 4).
-        departure: (A, 4, 4).
-        before: (A,).
-        after: (A,).
+    Arms that act are among those that move.
     """
 
     acting: tuple[int, ...]

@@ -8,7 +8,6 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from stringline.datasets.formats.foreign import (
     Reference,
     refusals,
 )
-from stringline.datasets.formats.importing import ORIGIN, ImportedCameras, import_data
+from stringline.datasets.formats.importing import ImportedCameras, import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
 from stringline.datasets.formats.tfds import example, records
 from stringline.datasets.store.store import EpisodeStore
@@ -122,18 +121,6 @@ def test_equal_episodes_of_a_data_set_are_told_and_imported_once_each(
         assert (len(outcome.imported), outcome.present) == (4 - present, present)
         assert "1 episodes have the actions and joint positions of another one" in caplog.text
         assert "episode 1 (episode_1.hdf5) and episode 3 (episode_3.hdf5)" in caplog.text
-
-
-def test_episodes_of_an_older_store_are_known(act: Path, imported: Import) -> None:
-    """Their record has a checksum of the actions in place of the digest."""
-    store, _ = imported(ActHdf5Reader(OPENINGS), act)
-    older = EpisodeStore.create(store.path.with_name("older"))
-    for episode in store.episodes():
-        record = {**episode.attributes.extra[ORIGIN], "action_crc32": 1}
-        del record["content"]
-        extra = {**episode.attributes.extra, ORIGIN: record}
-        older.write(episode.arrays, replace(episode.attributes, extra=extra))
-    assert import_data(ActHdf5Reader(OPENINGS), act, older).present == 3
 
 
 def test_the_same_error_is_printed_once(
