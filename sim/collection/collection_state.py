@@ -61,8 +61,10 @@ class Recipe:
 
     def world(self) -> dict[str, Any]:
         """Returns the arguments of `open_world` besides the task."""
-        names = ("cameras", "image_size", "control_hz", "frame_hz", "time_limit_s", "robot_model")
-        names += ("embodiment",)
+        names = (
+            *("cameras", "image_size", "control_hz", "frame_hz", "time_limit_s", "robot_model"),
+            "embodiment",
+        )
         return {name: getattr(self, name) for name in names} | {"segmentation": self.segments}
 
 
