@@ -135,7 +135,7 @@ def _make_private(folder: Path) -> None:
     """Makes a folder, and those above it, that only the user can change."""
     for one in reversed([folder, *folder.parents]):
         if not one.exists():
-            one.mkdir(mode=0o700)
+            one.mkdir(mode=0o700, exist_ok=True)  # Another process may make it meanwhile.
 
 
 def _check_owner(file: Path) -> None:

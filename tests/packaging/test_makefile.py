@@ -17,13 +17,16 @@ PACKAGES = {
 }
 
 
-def make(target: str, *variables: str, found: str = "false") -> subprocess.CompletedProcess[str]:
-    """Runs make, also where make runs the tests."""
+def make(
+    target: str, *variables: str, found: str = "false", rules: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Runs make, also where make runs the tests; `rules` are read after the Makefile."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     return subprocess.run(
-        ["make", target, f"FIND_{target.upper()}={found}", *variables],
+        ["make", "-f", "Makefile", "-f", "-", target, f"FIND_{target.upper()}={found}", *variables],
         cwd=ROOT,
         env=environment,
+        input=rules,
         capture_output=True,
         text=True,
         check=False,
@@ -78,13 +81,6 @@ def test_progress_of_an_installation_is_short_and_a_conflict_is_shown(tmp_path: 
     conflict = "The conflict is caused by:\n    one 1 depends on two>=3\n    two==2\n"
     log = tmp_path / "pip.log"
     log.write_text("".join(f"Collecting package-{n}\n" for n in range(60)) + conflict)
-    ended = subprocess.run(
-        ["make", "-f", "Makefile", "-f", "-", "shown"],
-        cwd=ROOT,
-        input=f"shown:\n\t@cat {log} | $(SHOWN)\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    ended = make("shown", rules=f"shown:\n\t@cat {log} | $(SHOWN)\n")
     shown = [f"  Collecting package-{n}\n" for n in (19, 39, 59)]
     assert ended.stdout == "".join(shown) + conflict
