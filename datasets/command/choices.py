@@ -30,8 +30,13 @@ Node = dict[str, Any]
 CONFIGS = Path(stringline.__file__).parent.absolute() / "configs"
 """The configuration files of this package."""
 
-TABLE, EACH, NAME = "choices", "_each_", "_name_"
-TARGET, SETTINGS, WITHOUT, PARTIAL = "_target_", "_settings_", "_without_", "_partial_"
+TABLE = "choices"
+EACH = "_each_"
+NAME = "_name_"
+TARGET = "_target_"
+SETTINGS = "_settings_"
+WITHOUT = "_without_"
+PARTIAL = "_partial_"
 _PACKAGE = re.compile(r"# @package (\S+)")
 
 
@@ -121,7 +126,8 @@ def _entries(table: Path) -> dict[str, Choice]:
         return {}
     text = table.read_text(encoding="utf-8")
     lines = text.splitlines()
-    plain, comments = _parsed(text), _comments(text)
+    plain = _parsed(text)
+    comments = _comments(text)
     common = plain.pop(EACH, {})
     above = {}
     for number, line in enumerate(lines):

@@ -33,10 +33,12 @@ class DeclaredOptions(FileConfigSource):
         Raises:
             ValueError: A chosen class cannot be imported.
         """
-        folder, path = Path(self.path), config_path.removesuffix(".yaml")
+        folder = Path(self.path)
+        path = config_path.removesuffix(".yaml")
         choice = read_choice(folder, path)
         if choice is not None:
-            content, package = completed(folder, path), choice.package
+            content = completed(folder, path)
+            package = choice.package
         elif (made := class_choice(path)) is not None:
             content, package = made
         else:

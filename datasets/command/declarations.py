@@ -151,14 +151,18 @@ def _descriptions(texts: Sequence[str | None]) -> tuple[dict[str, str], set[str]
 
 def _entries(text: str) -> Iterator[tuple[str, str, str]]:
     """Yields section, name and description of each argument in a docstring."""
-    section, name, words = "", "", list[str]()
+    section = ""
+    name = ""
+    words = list[str]()
     for line in [*text.splitlines(), "End:"]:
         entry = _ENTRY.match(line) if section else None
         if (entry or _HEADING.match(line)) and name:
             yield section, name, " ".join(words)
-            name, words = "", []
+            name = ""
+            words = []
         if entry:
-            name, words = entry[1], [entry[2].strip()]
+            name = entry[1]
+            words = [entry[2].strip()]
         elif heading := _HEADING.match(line):
             found = _SECTION.match(line)
             section = found[1] if found and heading else ""

@@ -116,7 +116,8 @@ def import_limited(
         names = [name for name in store.names() if name not in before]
         new = tuple(name for name in names if origin_of(store.episode(name)))
         earlier = len(new) - len(outcome.imported)
-        present, skipped_fields = outcome.present - earlier, _skipped_fields(store, new)
+        present = outcome.present - earlier
+        skipped_fields = _skipped_fields(store, new)
         return replace(outcome, imported=new, present=present, skipped_fields=skipped_fields)
 
 

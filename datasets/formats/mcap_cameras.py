@@ -137,7 +137,8 @@ class TransformTree:
         for name in (base, frame):
             if name not in frames:
                 raise ForeignDataError(str(unknown_name("frame", name, frames)))
-        above_base, above_frame = self._ancestors(base), self._ancestors(frame)
+        above_base = self._ancestors(base)
+        above_frame = self._ancestors(frame)
         common = next((name for name in above_frame if name in above_base), None)
         if common is None:
             raise ForeignDataError(f"No transforms connect {frame!r} with {base!r}.")
@@ -191,7 +192,8 @@ def _transforms(content: Plain) -> Iterator[Plain]:
 def _pose_numbers(content: Plain) -> list[float]:
     """Returns the translation x y z, m, and the quaternion x y z w of a transform."""
     inner = content.get("transform", content)
-    translation, rotation = inner["translation"], inner["rotation"]
+    translation = inner["translation"]
+    rotation = inner["rotation"]
     return [*(float(translation[a]) for a in "xyz"), *(float(rotation[a]) for a in "xyzw")]
 
 

@@ -451,7 +451,8 @@ class KeyposeMotion:
         goal = self._where_it_is(goal, arms)
         in_place = all(np.allclose(goal.approach[arm], goal.pose[arm]) for arm in goal.acting)
         parts: list[Floats] = []
-        free_s, corner_s = 0.0, 0.0
+        free_s = 0.0
+        corner_s = 0.0
         if in_place:
             parts.append(self._quintic(q, v, a, q, 0.1))
         else:

@@ -149,7 +149,9 @@ class AimProbe:
 
     def _aim(self, windows: Mapping[str, Tensor], ends: Tensor, arms: Sequence[str]) -> Tensor:
         """Returns the aim of each episode with a grasp, metres; `ends` are (B, arms, 3)."""
-        start, end, target = [], [], []
+        start = []
+        end = []
+        target = []
         for row, grasp in self._grasps:
             start.append(windows[f"T_base_gripper/{grasp.arm}"][row, :3, 3])
             end.append(ends[row, arms.index(grasp.arm)])

@@ -161,7 +161,8 @@ class Collection:
         ]
 
     def _check_recipe(self, known: dict[str, Any]) -> None:
-        there, here = _settings(known), _settings(_plain(self.recipe))
+        there = _settings(known)
+        here = _settings(_plain(self.recipe))
         changed = [
             f"{key}={there.get(key)!r} (now {value!r})"
             for key, value in here.items()

@@ -191,7 +191,8 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         """
         scene = skills.scene
         team = Teamwork(settled=set(ARMS) if task.starts_at_home else set())
-        targets, hz = skills.motion.q.copy(), scene.env.contract.control_hz
+        targets = skills.motion.q.copy()
+        hz = scene.env.contract.control_hz
         motions = {arm: Motion(ALOHA, self._kinematics, hz, start=targets) for arm in ARMS}
         members = [Member(arm, skills.with_motion(motion), team) for arm, motion in motions.items()]
         # Which arm acts next would depend on the pace of both; in one way they act in turn.

@@ -117,7 +117,8 @@ class Scenery:
         # Eigenvalues and eigenvectors of a symmetric matrix of two rows in closed form.
         radius = math.hypot((a - c) / 2, b)
         turn = math.atan2(2 * b, a - c) / 2
-        cos, sin = math.cos(turn), math.sin(turn)
+        cos = math.cos(turn)
+        sin = math.sin(turn)
         half = [
             math.sqrt(max((a + c) / 2 + sign * radius, SMALLEST_M**2)) + BLUR * above
             for sign in (1, -1)

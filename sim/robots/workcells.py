@@ -256,7 +256,8 @@ class StartDraws:
         model.geom_margin[np.concatenate(arms)] += GAP_M
         mujoco.mj_fwdPosition(model, data)
         model.geom_margin[:] = margins
-        pairs, gaps = data.contact.geom, data.contact.dist
+        pairs = data.contact.geom
+        gaps = data.contact.dist
         inside = np.stack([np.isin(pairs, own).sum(axis=1) for own in arms])
         close = (inside == 1).any(axis=0) | ((inside == 2).any(axis=0) & (gaps < -TOUCHING_M))
         return {(int(a), int(b)) for a, b in pairs[close]}

@@ -170,7 +170,8 @@ def _grid(config: DictConfig, data: TrainingData, given: Iterable[str]) -> Decis
             return None
         reason = f"Images of {sides[0]}x{sides[1]} have {option}={grid}: a unit is {patch} pixels."
         for each in cameras:
-            rows, columns = each.height / grid[0], each.width / grid[1]
+            rows = each.height / grid[0]
+            columns = each.width / grid[1]
             if (rows, columns) != (patch, patch):
                 reason += f" In {each.name} it is {columns:.3g} columns or {rows:.3g} rows."
         return Decision(option, grid, reason)

@@ -162,12 +162,13 @@ def test_the_lack_of_a_screen_is_no_news() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_stringline_and_nothing_else(tmp_path: Path) -> None:
+def test_the_wheel_holds_stringline_and_its_plugin_of_hydra(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         names = wheel.namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"stringline"}
+    others = {name for name in names if not re.search(r"^stringline/|\.dist-info/", name)}
+    assert others == {"hydra_plugins/stringline_options.py"}
     for folder in LINKED:
         for path in (ROOT / folder).rglob("*.py"):
             assert f"stringline/{path.relative_to(ROOT)}" in names

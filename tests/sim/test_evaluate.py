@@ -203,6 +203,7 @@ def test_a_failed_evaluation_leaves_no_folder(
 ) -> None:
     monkeypatch.setattr(evaluate.HydraConfig, "get", lambda: OVERRIDES)
     plain = {"checkpoint": str(checkpoint), "task": TASK, "output": str(tmp_path / "runs" / "out")}
+    plain |= {"dataset": {"path": None}}
     quick = {"execute_steps": 8, "workers": 1, "seeds": 1, "first_seed": 5, "videos": False}
     with pytest.raises(ValueError, match="There is no|does not fit|execute_steps must be"):
         evaluate._evaluate(OmegaConf.create({**plain, **quick, **wrong}))
