@@ -368,13 +368,13 @@ def _set_shapes(
 def _set_drives(arm: mjcf.RootElement, joints: dict[str, JointSpec]) -> None:
     """Limits the drives of the joints, by their names in the file, and removes all others."""
     for drive in arm.actuator.all_children():
-        name = drive.joint.name if drive.joint is not None else None
-        if name in joints:
-            spec = joints[name]
-            drive.name = name
+        joint = drive.joint
+        if joint is not None and joint.name in joints:
+            spec = joints[joint.name]
+            drive.name = joint.name
             drive.ctrlrange = (spec.lower, spec.upper)
             drive.forcerange = (-spec.effort, spec.effort)
-            drive.joint.range = (spec.lower, spec.upper)
+            joint.range = (spec.lower, spec.upper)
             continue
         tendon = drive.tendon
         drive.remove()

@@ -90,13 +90,14 @@ def test_other_settings_are_refused_in_the_same_place(store: EpisodeStore, tmp_p
     train_policy(MODEL, store, Trainer(**settings), tmp_path)
     train_policy(MODEL, store, Trainer(**settings), tmp_path)
     other: dict[str, Any] = settings | {"learning_rate": 0.1, "steps": 3}
+    fewer: dict[str, Any] = settings | {"steps": 1}
     with pytest.raises(
         ValueError,
         match=r"other settings \(trainer.steps, trainer.learning_rate\). Choose another output",
     ):
         train_policy(MODEL, store, Trainer(**other), tmp_path)
     with pytest.raises(ValueError, match=r"run of 2 steps; got trainer.steps=1; allowed: 2, or mo"):
-        train_policy(MODEL, store, Trainer(**settings | {"steps": 1}), tmp_path)
+        train_policy(MODEL, store, Trainer(**fewer), tmp_path)
 
 
 @pytest.mark.slow

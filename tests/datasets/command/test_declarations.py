@@ -115,7 +115,7 @@ class Derived(Base):
     """
 
     def __init__(
-        self, contract: object, *, seed: int = 0, made: object = Base, **more: int
+        self, contract: object, *, seed: int = 0, made: object = Base, **more: Any
     ) -> None:
         super().__init__(**more)
 

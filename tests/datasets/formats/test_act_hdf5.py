@@ -154,7 +154,7 @@ def test_state_and_action_may_have_several_data_sets(act: ActSet, samples: Any) 
             del file[old]
             file[f"{new}/joint/position"] = values[:, :13]
             file[f"{new}/effector/position"] = values[:, 13]
-    names = {
+    names: dict[str, Any] = {
         name: [f"{name}/joint/position", f"{name}/effector/position"]
         for name in ("state", "action")
     }

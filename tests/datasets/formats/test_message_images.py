@@ -9,6 +9,7 @@ import av
 import cv2
 import numpy as np
 import pytest
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 from tests.datasets.formats import mcap_recordings as recordings
@@ -78,7 +79,10 @@ def packets(name: str, **options: str) -> list[bytes]:
     """Returns a video of the recordings' images, a frame in each packet; every fifth is a key."""
     codec, parameters = CODECS[name]
     context = av.CodecContext.create(codec, "w")
-    context.width, context.height, context.pix_fmt = 2 * recordings.WIDTH, 64, "yuv420p"
+    assert isinstance(context, VideoCodecContext)
+    context.width = 2 * recordings.WIDTH
+    context.height = 64
+    context.pix_fmt = "yuv420p"
     context.time_base = Fraction(1, 10)
     wanted = {"crf": "4", "bf": "0", "g": "5", "preset": "ultrafast", "tune": "zerolatency"}
     both = f"repeat-headers=1:bframes=0:keyint=5:min-keyint=5:scenecut=0:{parameters}"

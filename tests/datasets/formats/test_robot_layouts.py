@@ -233,7 +233,8 @@ def test_recorded_gripper_poses_are_compared_at_import(
 ) -> None:
     name, offset_m, told = case
     positions = values(sum(LENGTHS)).astype(np.float32)
-    poses = load_embodiment(urdf).forward_kinematics(positions[:, :6])["arm"][:, :3, 3]
+    joints = positions[:, :6].astype(np.float64)
+    poses = load_embodiment(urdf).forward_kinematics(joints)["arm"][:, :3, 3]
     poses[:, 2] += offset_m
     recorded = poses if name.endswith("pos") else np.concatenate([poses, 0 * poses], axis=1)
     series = {"state": positions, "action": positions, name: recorded.astype(np.float32)}

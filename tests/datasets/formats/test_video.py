@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -50,7 +51,9 @@ def clip(tmp_path: Path) -> Path:
 
 def shown(path: Path, times: ArrayLike, fps: float, *interval: float) -> list[int]:
     """Returns the numbers of the frames of `clip` at times in frames."""
-    part = {"interval": (interval[0] / 30, interval[1] / 30)} if interval else {}
+    part: dict[str, Any] = {}
+    if interval:
+        part["interval"] = (interval[0] / 30, interval[1] / 30)
     found = frames_at(path, "clip", np.asarray(times) / 30, fps=fps, **part)
     return [round(float(frame.mean()) / 20) for frame in found]
 

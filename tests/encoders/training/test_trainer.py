@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -83,7 +84,7 @@ def test_the_preparation_of_batches_depends_on_the_step_only(tmp_path: Path) -> 
 @pytest.mark.parametrize("constant", ["rate", "warm-up", None])
 def test_a_finished_run_continues_to_more_steps(tmp_path: Path, constant: str | None) -> None:
     """To the bits of an uninterrupted run where both schedules have been the same so far."""
-    schedule: dict[str, dict[str, float]] = {
+    schedule: dict[str, dict[str, Any]] = {
         "rate": {"final_learning_rate": 1.0},
         "warm-up": {"warmup_steps": 20},
     }

@@ -196,7 +196,11 @@ def test_a_client_of_openpi_is_answered_by_this_server(running: Callable[..., Ru
 
 
 def test_keys_of_openpi_are_sent_and_taken() -> None:
-    chosen = {"prompt": "", "state_gripper": "opening", "action_gripper": "opening"}
+    chosen: dict[str, Any] = {
+        "prompt": "",
+        "state_gripper": "opening",
+        "action_gripper": "opening",
+    }
     with pytest.raises(ValueError, match=r"api_key would be sent unencrypted to ws://gpu:8000"):
         OpenpiPolicy("ws://gpu:8000", api_key="secret", **chosen)
     assert bearer(Headers({"Authorization": "Api-Key abc"})) == "abc"
