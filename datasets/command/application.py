@@ -71,15 +71,15 @@ def run(
     completed = command.guarded(lambda: complete(command.arguments))
     command = replace(command, arguments=completed)
     if {"--help", "-h"} & set(command.arguments):
-        command.execute(command.show_help)
+        command.guarded(command.show_help)
     else:
-        command.execute(lambda: command.through_hydra(task))
+        command.guarded(lambda: command.through_hydra(task))
 
 
 def show_help(config_name: str) -> None:
     """Prints the `--help` text of the command with a primary configuration."""
     command = _command(config_name, None, STOPPED)
-    command.execute(command.show_help)
+    command.guarded(command.show_help)
 
 
 def _command(config_name: str, folder: Path | None, stopped: str) -> "_Command":
@@ -132,10 +132,6 @@ class _Command:
     def log_level(self) -> int:
         """The level of this package's log."""
         return logging.DEBUG if self.debug else logging.INFO
-
-    def execute(self, work: Callable[[], object]) -> None:
-        """Calls `work`; exits with a message if it fails."""
-        self.guarded(work)
 
     def show_help(self) -> None:
         """Prints the help text for the choices of the command line."""

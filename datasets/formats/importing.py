@@ -219,26 +219,20 @@ def import_locked(
     readable = _survey(reader, path, source, refused, cameras)
     contract = _common_contract(before, readable, source)
     known = Counter(origin.content for each in before if (origin := origin_of(each)))
+    new = list(_new(readable, known))
     _report_equal(readable)
     _report_distances(readable)
-    sizes = [each.size for each in _new(readable, known) if each.contract == contract]
-    _check_size(sizes, store, disk_gib)
+    _check_size([each.size for each in new if each.contract == contract], store, disk_gib)
     imported: list[str] = []
     parts: SkippedFields = Counter()
-    present = 0
-    for entry in _with_progress(readable, "importing"):
-        if known[entry.origin.content]:
-            known[entry.origin.content] -= 1
-            present += 1
-            continue
+    for entry in _with_progress(new, "importing"):
         with _noted_refusal(entry.reference, refused):
             _check_contract(contract, entry.contract)
             name = task or path.resolve().stem
             episode = _read(entry.reference, cameras)
-            new = _store(store, episode, name, entry.origin, tell=not imported)
-            imported.append(new)
+            imported.append(_store(store, episode, name, entry.origin, tell=not imported))
             parts.update(episode.skipped_fields.items())
-    return Outcome(tuple(imported), present, dict(refused), parts)
+    return Outcome(tuple(imported), len(readable) - len(new), dict(refused), parts)
 
 
 def _with_progress(items: Sequence[Item], title: str) -> Iterable[Item]:

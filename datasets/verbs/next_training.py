@@ -1,6 +1,7 @@
 """The training that fits a store: its command line, and what the store lacks for others.
 
-Policies cannot be imported here, so their needs are stated again; a test runs the command lines.
+Policies cannot be imported here, so some of their needs are stated again; a test runs the command
+lines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stringline.datasets.command.command_line import command_line
+from stringline.datasets.command.declarations import declared
 from stringline.datasets.contract.contract import Camera
 from stringline.datasets.loading.keyposes import KeyposeSettings, episode_keyposes
 from stringline.datasets.store.episode import StoredEpisode
@@ -15,7 +17,7 @@ from stringline.datasets.store.store import EpisodeStore
 
 PATCH = 16
 """Pixels per side of a patch, by default."""
-CHUNK = 48
+CHUNK: int = declared("stringline.DiffusionPolicy")["chunk"].default  # type: ignore[assignment]
 """Actions of a chunk, by default."""
 ENCODER = "policy/observation_encoder"
 CAMERAS = "policy.observation_encoder.cameras"

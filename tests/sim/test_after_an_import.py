@@ -3,14 +3,13 @@
 import json
 import re
 import shlex
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from tests.datasets.embodiments.robot_files import write_ur5e
+from tests.sim.conftest import Call
 from tests.sim.test_foreign_robot import HZ, JOINTS, SIZE, STEPS, write_calibration, write_set
 
 from stringline.datasets import data
@@ -27,28 +26,12 @@ QUICK = (
     "policy.observation_encoder.depth=1",
     "dataset.held_out=0",
 )
-Call = Callable[..., str]
 
 
-@pytest.fixture
-def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Call:
-    """Calls a command in a folder of its own and returns its output."""
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands run in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-
-    def run(main: Callable[[], None], *arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["stringline-it", *arguments])
-        ended: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            ended = end.code or 0
-        output = capsys.readouterr()
-        assert ended == code, output.err
-        return output.out + output.err
-
-    return run
 
 
 def imported(call: Call, folder: Path, robot: str, *options: str) -> str:

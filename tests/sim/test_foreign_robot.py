@@ -1,8 +1,6 @@
 """Arms from files by commands alone: imports, and tasks of the simulation, and their trainings."""
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -10,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.datasets.embodiments.robot_files import HOME, UR5E_JOINTS, write_ur5e
+from tests.sim.conftest import Call
 from tests.sim.robots.arm_files import write_arm
 
 from stringline.datasets import data
@@ -59,35 +58,15 @@ def write_calibration(path: Path, robot: str) -> Path:
     return path
 
 
-@pytest.fixture
-def stringline(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
-    """Calls a command within this process and returns its output."""
-
-    def call(main: Callable[[], None], *arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["stringline-it", *arguments])
-        ended: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            ended = end.code or 0
-        output = capsys.readouterr()
-        assert ended == code, output.err
-        return output.out + output.err
-
-    return call
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["ur5e.urdf", "my_arm.yaml"])
 def test_a_set_of_a_ur5e_is_trained_on_with_gripper_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stringline: Callable[..., str], source: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, source: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_ur5e(tmp_path / "ur5e.urdf")
     if source.endswith(".yaml"):
-        stringline(data.main, "embodiment", "model=ur5e.urdf", f"output={source}")
+        call(data.main, "embodiment", "model=ur5e.urdf", f"output={source}")
     write_set(tmp_path / "recordings")
     write_calibration(tmp_path / "cameras.yaml", source)
     arguments = (
@@ -102,9 +81,9 @@ def test_a_set_of_a_ur5e_is_trained_on_with_gripper_places(
         "layout.angle_unit=rad",
         "layout.grippers={qpos_6: opening, action_6: opening}",
     )
-    output = stringline(data.main, *arguments, code=2)
+    output = call(data.main, *arguments, code=2)
     assert "The data set numbers its joints; if they have the order of the robot" in output
-    stringline(data.main, *arguments, f"layout.joints=[{','.join(JOINTS)}]")
+    call(data.main, *arguments, f"layout.joints=[{','.join(JOINTS)}]")
     (tmp_path / "ur5e.urdf").unlink()  # The store has the kinematics.
     first, _ = EpisodeStore.open(tmp_path / "store").episodes()
     contract = first.attributes.contract
@@ -115,12 +94,12 @@ def test_a_set_of_a_ur5e_is_trained_on_with_gripper_places(
     assert first.arrays["T_base_gripper/arm"] == pytest.approx(
         robot.forward_kinematics(q)["arm"], abs=1e-5
     )
-    stringline(data.main, "verify", "store=store")
+    call(data.main, "verify", "store=store")
     for name, policy in {
         "places": ("policy.chunk=8", "policy.dim=32", "policy.depth=1"),
         "keyposes": ("training_recipe=keyposes", "policy.observation_encoder.voxels.tokens=24"),
     }.items():
-        stringline(
+        call(
             train.main,
             "dataset.path=store",
             f"output={name}",
@@ -139,17 +118,17 @@ def test_a_set_of_a_ur5e_is_trained_on_with_gripper_places(
 
 @pytest.mark.slow
 def test_a_task_of_the_simulation_has_the_arm_of_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stringline: Callable[..., str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_arm(tmp_path)
     line = ("task=kuka_pick", "task.image_size=32", "task.cameras=[overhead]", "output=store")
-    refused = stringline(collect.main, *line, "task.embodiment=aloha", code=2)
+    refused = call(collect.main, *line, "task.embodiment=aloha", code=2)
     assert "task.embodiment is 'aloha', which has two arms" in refused
     arm = "task.embodiment=my_arm.yaml"
-    stringline(collect.main, *line, arm, "episodes=2", "workers=1")
+    call(collect.main, *line, arm, "episodes=2", "workers=1")
     # Episodes of another arm do not belong to this store.
-    assert "embodiment" in stringline(collect.main, *line, "episodes=3", code=2)
+    assert "embodiment" in call(collect.main, *line, "episodes=3", code=2)
     first, _ = EpisodeStore.open(tmp_path / "store").episodes()
     contract = first.attributes.contract
     robot = embodiment_of(contract)
@@ -159,10 +138,10 @@ def test_a_task_of_the_simulation_has_the_arm_of_a_file(
     assert first.arrays["T_base_gripper/arm"] == pytest.approx(
         robot.forward_kinematics(q)["arm"], abs=1e-5
     )
-    assert "success (stage 3); recorded: success" in stringline(
+    assert "success (stage 3); recorded: success" in call(
         replay.main, "store=store", f"episode={first.name}"
     )
-    stringline(
+    call(
         train.main,
         "training_recipe=keyposes",
         "dataset.path=store",
@@ -175,7 +154,7 @@ def test_a_task_of_the_simulation_has_the_arm_of_a_file(
         "trainer.compile=false",
         "validation_windows=0",
     )
-    stringline(
+    call(
         evaluate.main,
         "checkpoint=run/checkpoint",
         "output=out",
