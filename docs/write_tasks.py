@@ -98,8 +98,12 @@ pace are drawn |
 expert grasps again |
 | `missed_grasps=0.4` | in two fifths an arm is displaced by 1 to 4.5 cm and up to 26 degrees near \
 an object, and the expert approaches again |
+| `human_like=true` | the expert moves as a person by teleoperation: it trembles by 3 mm at 4 to \
+10 Hz, goes beyond its targets and comes back, pauses between motions, narrows the gripper in \
+flight, and grasps a second time in place after a quarter of the closings |
 
-Both disturb the execution only: recorded actions are the commands of the expert.
+The grasps disturb the execution only: recorded actions are the commands of the expert. With \
+`human_like=true` the recorded actions are those of the hand.
 
 Experts read the true poses and run in closed loop. Their rates have Wilson 95 % intervals, on seeds
 0 to 99 from home and on 1000 to 1099, which were not used for tuning. "Varied start", "lost grasp"

@@ -31,13 +31,14 @@ from stringline.sim.collection.demonstration import (
     check_looks_of_demonstrations,
     record_episode,
 )
+from stringline.sim.collection.human_motion import collecting_expert
 from stringline.sim.rollout.cluster import Cluster, LocalCluster, dispatch
 from stringline.sim.rollout.jobs import SharedFolder, shared
 from stringline.sim.rollout.rollout import Answer
 from stringline.sim.rollout.workers import EpisodeEnd, PlanRequest, TaskResult, WorkerReady
 from stringline.sim.rollout.world_interface import Simulation, World
 from stringline.sim.worlds.task_settings import TaskSettings
-from stringline.sim.worlds.world_registry import make_any_expert, open_world
+from stringline.sim.worlds.world_registry import open_world
 from stringline.sim.worlds.world_versions import world_versions
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ logger = logging.getLogger(__name__)
 ATTEMPTS_PER_EPISODE = 3
 FAILURES_IN_A_ROW = 30
 # A worker keeps experts and stores like its world: to open them takes longer than an episode.
-_expert_of = cache(make_any_expert)
+_expert_of = cache(collecting_expert)
 _store_at = cache(EpisodeStore.open)
 
 
@@ -79,7 +80,7 @@ def collect(
     WHOLE.check(workers=workers, first_seed=first_seed)
     NOISES_RAD.check(noise_rad=recipe.noise_rad)
     # The expert and the world are built once here, to find wrong settings before any write.
-    make_any_expert(recipe.task, varied=recipe.varied)
+    collecting_expert(recipe.task, recipe.varied, recipe.human_like)
     with closing(open_recipe_world(recipe)) as world:
         check_disturbances(
             world, lost_grasps=recipe.lost_grasps, missed_grasps=recipe.missed_grasps
@@ -154,7 +155,7 @@ class Attempt:
         assert isinstance(world, World)
         recipe = self.recipe
         task = world.task
-        expert = _expert_of(recipe.task, varied=recipe.varied)
+        expert = _expert_of(recipe.task, recipe.varied, recipe.human_like)
         recording = record_episode(
             world,
             expert,
@@ -278,6 +279,7 @@ def recipe_of(config: DictConfig) -> Recipe:
         noise_rad=config.noise_rad,
         lost_grasps=config.lost_grasps,
         missed_grasps=config.missed_grasps,
+        human_like=config.human_like,
         keep_failures=config.keep_failures,
         varied=config.varied,
         robot_model=config.robot.model,

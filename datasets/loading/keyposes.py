@@ -337,17 +337,37 @@ def _stroke_at_rest(
 def _without_undone(
     events: list[_Event], motion: Motion, settings: KeyposeSettings
 ) -> list[_Event]:
-    """Removes pairs of events of a gripper that undo each other in place, such as second grasps."""
-    kept: list[_Event] = []
+    """Keeps of the events of a gripper in one place only what they change together.
+
+    A second grasp is one closing, and a hand that closes and opens again has done nothing. The last
+    event in the direction of the whole change stands for all.
+    """
+    groups: list[list[_Event]] = []
     for event in events:
-        last = next((other for other in reversed(kept) if other.arms == event.arms), None)
-        if last is not None and last.closes != event.closes:
-            way = motion.pose[last.start : event.start + 1, event.arms[0], :3, 3]
+        group = next((one for one in reversed(groups) if one[-1].arms == event.arms), None)
+        if group is not None:
+            way = motion.pose[group[0].start : event.start + 1, event.arms[0], :3, 3]
             if np.linalg.norm(way - way[0], axis=-1).max() < settings.travel_m:
-                kept.remove(last)
+                group.append(event)
                 continue
-        kept.append(event)
-    return _without_shaping(_without_repeats(kept))
+        groups.append([event])
+    kept = []
+    for group in groups:
+        changes = [_change(event, motion) for event in group]
+        opening = motion.opening[:, group[0].arms[0]]
+        whole = opening[group[-1].end] - opening[group[0].start]
+        if len(group) == 1:
+            kept += group
+        elif abs(whole) >= max(settings.stroke, np.abs(changes).max() / 2):
+            kept.append([event for event in group if event.closes == (whole < 0)][-1])
+    kept.sort(key=lambda event: event.start)
+    return _without_shaping(_without_repeats(kept, motion))
+
+
+def _change(event: _Event, motion: Motion) -> float:
+    """Returns the change of the opening in an event of one gripper."""
+    opening = motion.opening[:, event.arms[0]]
+    return float(opening[event.end] - opening[event.start])
 
 
 def _without_shaping(events: list[_Event]) -> list[_Event]:
@@ -361,14 +381,21 @@ def _without_shaping(events: list[_Event]) -> list[_Event]:
     ]
 
 
-def _without_repeats(events: list[_Event]) -> list[_Event]:
-    """Keeps one event where a gripper would close twice, or open twice: the last."""
+def _without_repeats(events: list[_Event], motion: Motion) -> list[_Event]:
+    """Keeps one event where a gripper would close twice, or open twice.
+
+    The last closing is the grasp, since the hand takes a shape for the object before. Of openings
+    the largest is the release, since the empty hand may narrow and widen after it.
+    """
     kept: list[_Event] = []
-    for event in reversed(events):
-        later = next((other for other in reversed(kept) if other.arms == event.arms), None)
-        if later is None or later.closes != event.closes:
+    for event in events:
+        before = next((other for other in reversed(kept) if other.arms == event.arms), None)
+        if before is None or before.closes != event.closes:
             kept.append(event)
-    return kept[::-1]
+        elif event.closes or _change(event, motion) > _change(before, motion):
+            kept.remove(before)
+            kept.append(event)
+    return kept
 
 
 def _with_stops(

@@ -35,6 +35,7 @@ class Recipe:
         robot_model: Meshes of the arms.
         segments: Whether the segments of images are stored.
         embodiment: Another arm than that of the workcell, see `arm_cell`.
+        human_like: Whether the expert moves as a person by teleoperation, see `HumanMotion`.
         versions: Versions of task, physics and packages, see `world_versions`.
     """
 
@@ -54,6 +55,7 @@ class Recipe:
     segments: bool = False
     missed_grasps: float = 0.0
     embodiment: str | None = None
+    human_like: bool = False
 
     def described(self) -> dict[str, Any]:
         """Returns all settings."""
