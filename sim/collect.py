@@ -2,17 +2,20 @@
 
 An episode depends on recipe and seed alone, so the store holds the same episodes for any number of
 workers, on one machine or on many that share the store's folder. A stopped collection can be
-continued. Neither this process nor the workers import torch.
+continued. With a policy the expert corrects: it takes over from the policy, which stays in this
+process as in an evaluation. The workers never import torch, this process only for a policy.
 """
 
 import logging
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Collection as AnyCollection
-from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -22,31 +25,54 @@ from stringline.datasets.cameras.resampling import checked_image_size
 from stringline.datasets.command.application import run
 from stringline.datasets.command.command_line import report_next
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.loading.sampler import named_counts
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore, new_store
-from stringline.sim.collection.collection_state import SOURCE, Collection, Outcome, Recipe
+from stringline.sim.collection.collection_state import Collection, Outcome, Recipe
+from stringline.sim.collection.correction import record_correction
 from stringline.sim.collection.demonstration import (
     NOISES_RAD,
+    Recording,
     check_disturbances,
     check_looks_of_demonstrations,
     record_episode,
 )
 from stringline.sim.collection.human_motion import collecting_expert
+from stringline.sim.collection.takeovers import Takeovers
+from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.evaluation.runner import PolicySessions
+from stringline.sim.experts.expert_registry import make_correcting_expert
 from stringline.sim.rollout.cluster import Cluster, LocalCluster, dispatch
 from stringline.sim.rollout.jobs import SharedFolder, shared
 from stringline.sim.rollout.rollout import Answer
-from stringline.sim.rollout.workers import EpisodeEnd, PlanRequest, TaskResult, WorkerReady
+from stringline.sim.rollout.workers import (
+    EpisodeEnd,
+    PlannedTask,
+    PlanRequest,
+    TaskResult,
+    WorkerReady,
+    WorldTask,
+)
 from stringline.sim.rollout.world_interface import Simulation, World
 from stringline.sim.worlds.task_settings import TaskSettings
-from stringline.sim.worlds.world_registry import open_world
+from stringline.sim.worlds.world_registry import is_third_party, open_world
 from stringline.sim.worlds.world_versions import world_versions
+
+if TYPE_CHECKING:  # It loads torch, which collections without a policy do not need.
+    from stringline.sim.evaluation.corrected_policy import CorrectedPolicy
 
 logger = logging.getLogger(__name__)
 
+OPEN_CORRECTED = "stringline.sim.evaluation.corrected_policy:open_corrected"
+WITH_TRAINED = "stringline.sim.evaluation.trained_settings:with_trained_settings"
+"""Both load torch, so they are imported for a policy only."""
+POLICY = "policy="
 ATTEMPTS_PER_EPISODE = 3
 FAILURES_IN_A_ROW = 30
 # A worker keeps experts and stores like its world: to open them takes longer than an episode.
 _expert_of = cache(collecting_expert)
+_correcting_expert_of = cache(make_correcting_expert)
 _store_at = cache(EpisodeStore.open)
 
 
@@ -58,6 +84,7 @@ def collect(
     workers: int = 2,
     first_seed: int = 0,
     cluster: Cluster | None = None,
+    policy: "CorrectedPolicy | None" = None,
 ) -> Collection:
     """Fills a store with episodes of the seeds from `first_seed` on.
 
@@ -68,6 +95,8 @@ def collect(
         workers: Number of parallel worlds; 0 takes one per processor.
         first_seed: Seed of the first attempt; evaluations start at 1000000.
         cluster: Where the worlds run; by default in processes of this machine.
+        policy: The policy that the expert corrects, with `takeovers` in the recipe; if None, the
+            expert demonstrates.
 
     Returns:
         All attempts.
@@ -80,7 +109,7 @@ def collect(
     WHOLE.check(workers=workers, first_seed=first_seed)
     NOISES_RAD.check(noise_rad=recipe.noise_rad)
     # The expert and the world are built once here, to find wrong settings before any write.
-    collecting_expert(recipe.task, recipe.varied, recipe.human_like)
+    _check_expert(recipe)
     with closing(open_recipe_world(recipe)) as world:
         check_disturbances(
             world, lost_grasps=recipe.lost_grasps, missed_grasps=recipe.missed_grasps
@@ -89,12 +118,14 @@ def collect(
             recipe,
             cameras=tuple(camera.name for camera in world.contract.cameras),
             versions=world_versions(recipe.task, recipe.options, recipe.embodiment),
+            policy=None if policy is None else policy.described(),
         )
     # Two collections at once would overwrite each other's list of attempts.
     with new_store(path) as store, shared(store.path.absolute(), alone=True) as folder:
         store.remove_leftovers()
         collection = Collection(store, recipe, first_seed)
-        _complete(collection, episodes, workers, cluster or LocalCluster(), folder)
+        attempts = _Attempts(collection, episodes, policy.sessions() if policy else None)
+        _complete(attempts, workers, cluster or LocalCluster(), folder)
         collection.remove_duplicates()
         store.remove_leftovers()
     logger.info(
@@ -105,18 +136,39 @@ def collect(
         collection.successes,
         collection.tried,
     )
+    if recipe.takeovers is not None:
+        signs = Counter(outcome.takeover or "none" for outcome in collection.outcomes)
+        logger.info("Takeovers: %s.", named_counts(signs))
     return collection
 
 
-def _complete(
-    collection: Collection, episodes: int, workers: int, cluster: Cluster, folder: SharedFolder
-) -> None:
+def _check_expert(recipe: Recipe) -> None:
+    """Checks that the task has an expert, and one that can take over if it corrects."""
+    if recipe.takeovers is None:
+        collecting_expert(recipe.task, recipe.varied, recipe.human_like)
+        return
+    if is_third_party(recipe.task):
+        raise ValueError(
+            f"policy is given, but the expert of the third-party task {recipe.task} cannot take "
+            "over; allowed: the tasks of this package, or yours with an expert that can."
+        )
+    make_correcting_expert(recipe.task, varied=recipe.varied)
+    disturbed = ("noise_rad", "lost_grasps", "missed_grasps")
+    if given := [name for name in disturbed if getattr(recipe, name)]:
+        raise ValueError(
+            f"{given[0]} is {getattr(recipe, given[0])}, but corrections are not disturbed: the "
+            f"policy makes the errors; allowed with a policy: {given[0]}=0."
+        )
+
+
+def _complete(attempts: "_Attempts", workers: int, cluster: Cluster, folder: SharedFolder) -> None:
     """Runs the missing attempts and shows the progress."""
+    collection, episodes = attempts.collection, attempts.episodes
     recipe = collection.recipe
     done = min(episodes, collection.kept)
     with (
         tqdm(total=episodes, initial=done, unit="episode", desc=recipe.task) as progress,
-        closing(_outcomes(collection, episodes, workers, cluster, folder)) as outcomes,
+        closing(_outcomes(attempts, workers, cluster, folder)) as outcomes,
     ):
         for outcome in outcomes:
             progress.update(int(outcome.success or (recipe.keep_failures and not outcome.lost)))
@@ -154,7 +206,6 @@ class Attempt:
         """Returns the outcome; a failed episode is stored only if the recipe keeps failures."""
         assert isinstance(world, World)
         recipe = self.recipe
-        task = world.task
         expert = _expert_of(recipe.task, recipe.varied, recipe.human_like)
         recording = record_episode(
             world,
@@ -165,25 +216,62 @@ class Attempt:
             missed_grasps=recipe.missed_grasps,
             options=recipe.options,
         )
-        if recording.success or recipe.keep_failures:
-            extra = {"recipe": recipe.described(), "stages": list(task.stages)}
-            attributes = EpisodeAttributes(
-                world.contract,
-                task.name,
-                self.seed,
-                recording.success,
-                SOURCE,
-                task.instruction,
-                extra | recording.extra(),
-            )
-            _store_at(self.path).write(recording.arrays, attributes)
-        return Outcome(
+        return stored(world, recording, recipe, self.path, self.seed)
+
+
+@dataclass(frozen=True)
+class CorrectedAttempt:
+    """Runs a policy that the expert corrects on one seed, and stores the episode at `path`.
+
+    The policy plans every `execute_steps` control periods; if None, after each chunk.
+    """
+
+    recipe: Recipe
+    path: Path
+    seed: int
+    execute_steps: int | None
+
+    def course(self, world: Simulation) -> Generator[dict[str, Array], Answer, Outcome]:
+        """Yields observations for the policy, and returns the outcome; see `Attempt`."""
+        assert isinstance(world, TaskEnvironment)
+        recipe = self.recipe
+        assert recipe.takeovers is not None
+        recording = yield from record_correction(
+            world,
+            _correcting_expert_of(recipe.task, varied=recipe.varied),
             self.seed,
-            recording.success,
-            recording.stage,
-            len(recording.arrays["time"]),
-            recording.error,
+            recipe.takeovers,
+            time_limit_s=recipe.time_limit_s,
+            execute_steps=self.execute_steps,
+            options=recipe.options,
         )
+        return stored(world, recording, recipe, self.path, self.seed)
+
+
+def stored(world: World, recording: Recording, recipe: Recipe, path: Path, seed: int) -> Outcome:
+    """Stores an episode if it succeeded or the recipe keeps failures; returns its outcome."""
+    task = world.task
+    if recording.success or recipe.keep_failures:
+        extra = {"recipe": recipe.described(), "stages": list(task.stages)}
+        attributes = EpisodeAttributes(
+            world.contract,
+            task.name,
+            seed,
+            recording.success,
+            recipe.source,
+            task.instruction,
+            extra | recording.extra(),
+        )
+        _store_at(path).write(recording.arrays, attributes)
+    takeover = recording.takeover or {}
+    return Outcome(
+        seed,
+        recording.success,
+        recording.stage,
+        len(recording.arrays["time"]),
+        recording.error,
+        str(takeover.get("sign", "")),
+    )
 
 
 class _Attempts:
@@ -191,9 +279,12 @@ class _Attempts:
 
     plan_batch = 1
 
-    def __init__(self, collection: Collection, episodes: int) -> None:
-        self._collection = collection
-        self._episodes = episodes
+    def __init__(
+        self, collection: Collection, episodes: int, sessions: PolicySessions | None
+    ) -> None:
+        self.collection = self._collection = collection
+        self.episodes = self._episodes = episodes
+        self._sessions = sessions
         self._path = collection.store.path.absolute()
         # Those of this run, since a corrected expert gets new attempts.
         self._left = ATTEMPTS_PER_EPISODE * max(0, episodes - collection.kept) + 10
@@ -211,17 +302,26 @@ class _Attempts:
         return [seed for seed in collection.next_seeds(self._episodes) if seed not in running]
 
     def on_ready(self, message: WorkerReady) -> None:
-        """Every world of the recipe fits."""
+        """Checks that the policy fits; for an expert every world of the recipe does."""
+        if self._sessions is not None:
+            self._sessions.check(message)
 
-    def start(self, seed: int) -> Attempt:
-        return Attempt(self._collection.recipe, self._path, seed)
+    def start(self, seed: int) -> WorldTask | PlannedTask:
+        recipe = self._collection.recipe
+        if self._sessions is None:
+            return Attempt(recipe, self._path, seed)
+        self._sessions.begin(seed)
+        return CorrectedAttempt(recipe, self._path, seed, self._sessions.replan_after)
 
     def plans(self, requests: Mapping[int, PlanRequest]) -> Mapping[int, Answer]:
-        raise AssertionError("An expert needs no plans.")
+        assert self._sessions is not None  # An expert needs no plans.
+        return self._sessions.plans(requests)
 
     def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> Outcome:
         assert isinstance(message, TaskResult)
         assert isinstance(message.result, Outcome)
+        if self._sessions is not None:
+            self._sessions.end(seed)
         return self._add(message.result)
 
     def recover(self, seed: int) -> Outcome | None:
@@ -243,23 +343,21 @@ class _Attempts:
 
 
 def _outcomes(
-    collection: Collection, episodes: int, workers: int, cluster: Cluster, folder: SharedFolder
+    attempts: _Attempts, workers: int, cluster: Cluster, folder: SharedFolder
 ) -> Generator[Outcome, None, None]:
     """Runs the missing attempts and yields each outcome when its attempt ends."""
-    if not (missing := len(collection.next_seeds(episodes))):
+    if not (missing := len(attempts.collection.next_seeds(attempts.episodes))):
         return
-    world = partial(open_world_beside, folder, collection.recipe)
+    world = partial(open_world_beside, folder, attempts.collection.recipe)
     with cluster.open(world, workers, missing) as pool:
-        yield from dispatch(pool, _Attempts(collection, episodes))
+        yield from dispatch(pool, attempts)
 
 
 def task_recipe(task: TaskSettings, **settings: Any) -> Recipe:
     """Returns the recipe of a task, with other settings of `Recipe`."""
     return Recipe(
         task=task.name,
-        cameras=task.cameras,
-        image_size=task.image_size,
-        control_hz=task.control_hz,
+        **seen_by(task),
         frame_hz=task.frame_hz,
         options=dict(task.options),
         embodiment=task.embodiment,
@@ -267,9 +365,25 @@ def task_recipe(task: TaskSettings, **settings: Any) -> Recipe:
     )
 
 
+def seen_by(task: TaskSettings) -> dict[str, Any]:
+    """Returns the settings of a recipe that the contract of a policy decides."""
+    names = ("cameras", "image_size", "control_hz")
+    return {name: getattr(task, name) for name in names}
+
+
 def main() -> None:
     """The command `stringline-collect`."""
-    run("collect", _collect)
+    run("collect", _collect, complete=_completed)
+
+
+def _completed(arguments: Sequence[str]) -> list[str]:
+    """Adds what the record of a given policy has: task, its rule, frame rate and arm."""
+    given = [argument.partition("=")[2] for argument in arguments if argument.startswith(POLICY)]
+    if not given or given[-1] == "null":
+        return list(arguments)
+    complete: Callable[[Sequence[str]], list[str]] = resolve_name(WITH_TRAINED)
+    added = complete([*arguments, f"checkpoint={given[-1]}"])[len(arguments) + 1 :]
+    return [*arguments, *(each for each in added if each.lstrip("+").startswith("task"))]
 
 
 def recipe_of(config: DictConfig) -> Recipe:
@@ -288,12 +402,33 @@ def recipe_of(config: DictConfig) -> Recipe:
 
 
 def _collect(config: DictConfig) -> None:
+    recipe = recipe_of(config)
+    policy: CorrectedPolicy | None = None
+    if config.policy is not None:
+        task = TaskSettings.of(config.task)
+        policy, task = resolve_name(OPEN_CORRECTED)(str(config.policy), task, str(config.device))
+        takeovers: Takeovers = instantiate(config.takeovers)
+        recipe = replace(recipe, takeovers=takeovers, **seen_by(task))
     collect(
-        recipe_of(config),
+        recipe,
         str(config.output),
         config.episodes,
         workers=config.workers,
         first_seed=config.first_seed,
         cluster=instantiate(config.cluster),
+        policy=policy,
     )
-    report_next("stringline-train", {"dataset.path": str(config.output)})
+    report_next("stringline-train", _next_training(config))
+
+
+def _next_training(config: DictConfig) -> dict[str, object]:
+    """Returns the options of a training on demonstrations, or on corrections of its policy."""
+    if config.policy is None:
+        return {"dataset.path": str(config.output)}
+    return {
+        "dataset.path": str(config.output),
+        "dataset.corrections": 1.0,
+        "initialise_from": str(config.policy),
+        "keep_normalisation": True,
+        "output": f"{config.output}_training",
+    }

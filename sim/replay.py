@@ -22,6 +22,7 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
+from stringline.sim.collection.takeovers import Takeovers
 from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
 from stringline.sim.tasks.task_registry import is_user_task
@@ -71,6 +72,8 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
         Trust(f"Episode {episode.name}").check(ClassName.parse(task, "task"))
     cameras = recipe.get("cameras")
     plain: dict[str, Any] = {**recipe, "cameras": None if cameras is None else tuple(cameras)}
+    if recipe.get("takeovers") is not None:
+        plain["takeovers"] = Takeovers(**recipe["takeovers"])
     return Recipe(**plain)
 
 

@@ -217,6 +217,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "sim.tasks.kuka_tasks": ("KukaPick", "KukaPlace"),
         "sim.tasks.success": ("ContactState",),
         "sim.train": ("train_policy",),
+        "sim.collection.takeovers": ("Takeovers",),
         "sim.worlds.task_settings": ("TaskSettings",),
         "sim.worlds.world_registry": ("open_world",),
     },

@@ -9,10 +9,12 @@ from stringline.datasets.editing.edit import delete
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore, episode_name
+from stringline.sim.collection.takeovers import Takeovers
 from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel
 
 COLLECTION_FILE = "collection.json"
 SOURCE = "expert"
+CORRECTED = "policy"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ class Recipe:
         segments: Whether the segments of images are stored.
         embodiment: Another arm than that of the workcell, see `arm_cell`.
         human_like: Whether the expert moves as a person by teleoperation, see `HumanMotion`.
+        policy: What decides on the actions of a policy that the expert corrects: `checkpoint`, the
+            digest, `instruction`, and those of `RecordedExecution`; if None, the expert acts alone.
+        takeovers: When it takes over from the policy; None without one.
         versions: Versions of task, physics and packages, see `world_versions`.
     """
 
@@ -56,10 +61,17 @@ class Recipe:
     missed_grasps: float = 0.0
     embodiment: str | None = None
     human_like: bool = False
+    policy: dict[str, Any] | None = None
+    takeovers: Takeovers | None = None
 
     def described(self) -> dict[str, Any]:
         """Returns all settings."""
         return asdict(self)
+
+    @property
+    def source(self) -> str:
+        """The source of the actions of its episodes, see `EpisodeAttributes`."""
+        return SOURCE if self.policy is None else CORRECTED
 
     def world(self) -> dict[str, Any]:
         """Returns the arguments of `open_world` besides the task."""
@@ -67,7 +79,10 @@ class Recipe:
             *("cameras", "image_size", "control_hz", "frame_hz", "time_limit_s", "robot_model"),
             "embodiment",
         )
-        return {name: getattr(self, name) for name in names} | {"segmentation": self.segments}
+        found = {name: getattr(self, name) for name in names} | {"segmentation": self.segments}
+        if self.takeovers is not None:
+            found["time_limit_s"] += self.takeovers.expert_time_s(self.time_limit_s)
+        return found
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,7 @@ class Outcome:
         stage: The furthest stage.
         steps: Length in control periods; 0 if every worker died.
         error: Reason why the attempt ended early; empty without one.
+        takeover: Sign at which the expert has taken over from a policy; empty without a takeover.
     """
 
     seed: int
@@ -85,6 +101,7 @@ class Outcome:
     stage: int
     steps: int
     error: str = ""
+    takeover: str = ""
 
     @property
     def lost(self) -> bool:
@@ -194,8 +211,13 @@ class Collection:
             self._check_recipe(dict(attributes.extra.get("recipe", {})))
             stage = int(episode.arrays["stage"][-1])
             success = bool(attributes.success)
+            takeover = attributes.extra.get("takeover") or {}
             self._outcomes[attributes.seed] = Outcome(
-                attributes.seed, success, stage, episode.steps
+                attributes.seed,
+                success,
+                stage,
+                episode.steps,
+                takeover=str(takeover.get("sign", "")),
             )
 
     def remove_duplicates(self) -> None:
@@ -225,8 +247,8 @@ class Collection:
         return found
 
     def _episodes(self, names: Sequence[str]) -> list[StoredEpisode]:
-        """Opens the episodes of the expert; teleoperated episodes of the task follow no recipe."""
-        ours = (self.recipe.task, SOURCE)
+        """Opens the episodes of the recipe's source; teleoperated ones follow no recipe."""
+        ours = (self.recipe.task, self.recipe.source)
         episodes = [self.store.episode(name) for name in names]
         return [
             episode

@@ -1,7 +1,7 @@
 """Recording of one demonstration by an expert, optionally with a disturbed execution."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,6 +38,9 @@ class Recording:
             none.
         drawn: What the episode has drawn by option, see `HasDraws`.
         segments: Names of the segments by number; empty without segmentations.
+        takeover: Sign, time and step of the takeover of an expert from a policy; None without one.
+        interventions: First step of each part in which an expert leads that corrects a policy, and
+            the step after its last; None for demonstrations.
     """
 
     arrays: Mapping[str, Array]
@@ -48,23 +51,37 @@ class Recording:
     missed_grasp: Mapping[str, Any] | None = None
     drawn: Mapping[str, Any] = field(default_factory=dict)
     segments: tuple[str, ...] = ()
+    takeover: Mapping[str, Any] | None = None
+    interventions: Sequence[tuple[int, int]] | None = None
 
     def extra(self) -> dict[str, Any]:
         """Returns what is stored beside the recipe: disturbances, draws and segments, if any."""
-        events = {"lost_grasp": self.lost_grasp, "missed_grasp": self.missed_grasp}
+        events = {
+            "lost_grasp": self.lost_grasp,
+            "missed_grasp": self.missed_grasp,
+            "takeover": self.takeover,
+        }
         disturbances = {name: dict(event) for name, event in events.items() if event is not None}
         drawn = {"drawn": dict(self.drawn)} if self.drawn else {}
+        if self.interventions is not None:
+            drawn["interventions"] = [list(part) for part in self.interventions]
+        if self.error and self.interventions is not None:
+            drawn["ended"] = self.error
         return disturbances | drawn | ({"segments": list(self.segments)} if self.segments else {})
 
 
 @dataclass
-class _Rows:
-    """Observations so far by key, of control periods and of frames."""
+class Rows:
+    """Observations so far by key, of control periods and of frames; its length counts actions."""
 
     steps: dict[str, list[Array]] = field(default_factory=dict)
     frames: dict[str, list[Array]] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return len(self.steps.get("action", ()))
+
     def append(self, rows: dict[str, list[Array]], observation: Mapping[str, Array]) -> None:
+        """Adds an observation to `steps` or `frames`."""
         for key, value in observation.items():
             rows.setdefault(key, []).append(value)
 
@@ -107,11 +124,11 @@ def record_episode(
     env.begin(seed, options)
     expert.reset(env, expert_rng)
     disturbances = _Disturbances(env, rngs, noise_rad, slip_m, lost_grasps, missed_grasps)
-    rows = _Rows()
+    rows = Rows()
     success = False
     problem = ""
     while not success and env.time < env.time_limit_s:
-        _look(env, rows)
+        look(env, rows)
         try:
             action = expert.act(env)
         except OutOfReachError as error:
@@ -123,8 +140,9 @@ def record_episode(
         success = result.success
         if problem or result.expired:
             break
-    facts = (*disturbances.describe(), *_drawn(env, rows))
-    return Recording(_arrays(env, rows), success, env.task.stage, problem, *facts)
+    lost, missed = disturbances.describe()
+    found = recording_of(env, rows, success=success, error=problem)
+    return replace(found, lost_grasp=lost, missed_grasp=missed)
 
 
 class _Disturbances:
@@ -163,7 +181,15 @@ class _Disturbances:
         return self._lost.describe(), self._missed.describe()
 
 
-def _drawn(env: World, rows: _Rows) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+def recording_of(env: World, rows: Rows, *, success: bool, error: str) -> Recording:
+    """Returns the recording of an episode that has just ended."""
+    drawn, segments = _drawn(env, rows)
+    return Recording(
+        arrays_of(env, rows), success, env.task.stage, error, drawn=drawn, segments=segments
+    )
+
+
+def _drawn(env: World, rows: Rows) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Returns what the episode has drawn, and the names of the recorded segments."""
     drawn = dict(env.drawn) if isinstance(env, HasDraws) else {}
     recorded = any(key.startswith("segmentation/") for key in rows.frames)
@@ -215,7 +241,8 @@ def ornstein_uhlenbeck(
         value = keep * value + np.sqrt(1 - keep**2) * deviation * rng.standard_normal(len(revolute))
 
 
-def _look(env: World, rows: _Rows) -> None:
+def look(env: World, rows: Rows) -> None:
+    """Adds the state of this control period, and a frame if one is due."""
     frame = env.frame_due
     observation = env.observe(cameras=frame)
     state = {key: value for key, value in observation.items() if not key.startswith(CAMERA_KEYS)}
@@ -233,7 +260,8 @@ def _look(env: World, rows: _Rows) -> None:
     )
 
 
-def _arrays(env: World, rows: _Rows) -> dict[str, Array]:
+def arrays_of(env: World, rows: Rows) -> dict[str, Array]:
+    """Returns the arrays of an episode by the keys of the contract."""
     still = {mount.name for mount in env.embodiment.cameras if mount.parent == "world"}
     arrays: dict[str, Array] = {key: np.stack(values) for key, values in rows.steps.items()}
     frame: NDArray[np.int32] = arrays.pop("frame")

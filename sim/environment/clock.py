@@ -21,6 +21,11 @@ class Delayed(Generic[Value]):
         self.steps = steps
         self._line: deque[tuple[int, Value]] = deque()
 
+    def __copy__(self) -> "Delayed[Value]":
+        found = Delayed[Value](self.steps)
+        found._line = self._line.copy()
+        return found
+
     def clear(self) -> None:
         """Drops all values."""
         self._line.clear()

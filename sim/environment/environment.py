@@ -4,8 +4,11 @@ Observations are those of the contract: `rgb/overhead`, `joints/position`, `T_ba
 so on. `stringline.sim.environment.gym_registration` registers all tasks for `gymnasium.make`.
 """
 
+import copy
 import logging
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -19,11 +22,12 @@ from stringline.datasets.cameras.resampling import checked_image_size
 from stringline.datasets.contract.contract import Array, Camera, Contract, check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.embodiment_record import record_of, rounded
-from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
+from stringline.sim.environment.clock import Delayed, FrameSchedule, check_time_limit, joint_state
 from stringline.sim.environment.world_cameras import Cameras
 from stringline.sim.rendering.rendering import Rendering
 from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel
 from stringline.sim.robots.robot_model import set_robot_model
+from stringline.sim.tasks.handling import Handling
 from stringline.sim.tasks.tabletop import TabletopTask
 from stringline.sim.tasks.task_registry import make_task
 
@@ -325,6 +329,29 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         mujoco.mj_getState(self.physics.model.ptr, self.physics.data.ptr, state, _STATE)
         return state
 
+    @property
+    def unstable(self) -> bool:
+        """Whether the physics has diverged in this episode."""
+        return bool(self._stepper.problems)
+
+    @contextmanager
+    def branch(self) -> Iterator[None]:
+        """Undoes at the end of the block what has happened in it: the episode continues as before.
+
+        Images that were captured before remain; the block must not observe.
+        """
+        state = self.snapshot()
+        kept = [(each, _shallow(each)) for each in (self.task, self._schedule, self._stepper)]
+        random = self._random.get_state()
+        try:
+            yield
+        finally:
+            for each, attributes in kept:
+                vars(each).update(attributes)
+            self._random.set_state(random)
+            mujoco.mj_setState(self.physics.model.ptr, self.physics.data.ptr, state, _STATE)
+            mujoco.mj_step1(self.physics.model.ptr, self.physics.data.ptr)
+
     def body_positions(self) -> Vector:
         """Returns the positions (nq,) of all joints, objects included, in MuJoCo's order."""
         positions: Vector = self.physics.data.qpos.copy()
@@ -378,6 +405,18 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
             "time": result.time,
             "unstable": result.unstable,
         }
+
+
+def _shallow(state: object) -> dict[str, Any]:
+    """Returns the attributes of an object, with copies of what changes in place."""
+    changing = (list, dict, set, deque, Delayed)
+    found = dict(vars(state))
+    for name, value in found.items():
+        if isinstance(value, Handling):
+            found[name] = copy.deepcopy(value)
+        elif isinstance(value, changing):
+            found[name] = copy.copy(value)
+    return found
 
 
 def _check_settings(render_mode: str | None, time_limit_s: float) -> None:

@@ -172,58 +172,70 @@ class Evaluation:
 
 
 @dataclass
-class _Running:
-    """A running episode."""
+class RunningEpisode:
+    """A running episode of a policy: its session, the times of its answers, what it saw first."""
 
     executor: ChunkExecutor
     answer_ms: list[float] = field(default_factory=list)
     first_observation: Mapping[str, Array] = field(default_factory=dict)
 
 
-class _PolicyEpisodes:
-    """The episodes of an evaluation, for the dispatcher."""
+class PolicySessions:
+    """The sessions of a policy in the running episodes, by their seeds.
 
-    def __init__(self, evaluation: Evaluation, seeds: Sequence[int]) -> None:
-        self._evaluation = evaluation
-        self._contract = evaluation.policy.contract
-        self._seeds = list(seeds)
-        self._running: dict[int, _Running] = {}
-        self._stages: tuple[str, ...] = ()
+    Args:
+        policy: The policy.
+        execution: Blending and delay of plans.
+        execute_steps: Control periods between two plans; if None, whole chunks.
+        instruction: Added to the observations; if None, none is added.
+    """
 
-    def waiting(self, running: Collection[int]) -> list[int]:
-        return [seed for seed in self._seeds if seed not in running]
-
-    def on_ready(self, message: WorkerReady) -> None:
-        if reasons := self._contract.incompatibilities(message.contract):
-            raise ValueError(f"The policy does not fit this world. {' '.join(reasons)}")
-        self._stages = message.stages
-
-    def start(self, seed: int) -> EpisodeJob:
-        chosen = self._evaluation
-        steps = chosen.execute_steps
-        self._running[seed] = _Running(
-            ChunkExecutor(
-                chosen.policy,
-                seed,
-                chosen.execution,
-                execute_steps=steps,
-                instruction=chosen.instruction,
-            )
-        )
-        return EpisodeJob(
-            seed, chosen.execution.replan_after(steps), chosen.options, chosen.videos is not None
-        )
+    def __init__(
+        self,
+        policy: Policy,
+        execution: Execution,
+        execute_steps: int | None,
+        instruction: str | None = None,
+    ) -> None:
+        self.policy = policy
+        self._execution = execution
+        self._execute_steps = execute_steps
+        self._instruction = instruction
+        self._running: dict[int, RunningEpisode] = {}
 
     @property
-    def plan_batch(self) -> int:
-        return self._evaluation.plan_batch
+    def replan_after(self) -> int | None:
+        """Control periods between two planned observations; None means a whole plan."""
+        return self._execution.replan_after(self._execute_steps)
+
+    def check(self, message: WorkerReady) -> None:
+        """Checks that the policy fits the world of a worker.
+
+        Raises:
+            ValueError: It does not.
+        """
+        if reasons := self.policy.contract.incompatibilities(message.contract):
+            raise ValueError(f"The policy does not fit this world. {' '.join(reasons)}")
+
+    def begin(self, seed: int) -> None:
+        """Begins the episode of a seed; one that has begun already begins again."""
+        self._running[seed] = RunningEpisode(
+            ChunkExecutor(
+                self.policy,
+                seed,
+                self._execution,
+                execute_steps=self._execute_steps,
+                instruction=self._instruction,
+            )
+        )
 
     def plans(self, requests: Mapping[int, PlanRequest]) -> Mapping[int, DelayedChunk]:
+        """Returns the plans for the observations of episodes, by their seeds."""
         episodes = [self._running[seed] for seed in requests]
         observations = [request.observation for request in requests.values()]
         start = time.perf_counter()
         executors = [episode.executor for episode in episodes]
-        chunks = plan_batch(self._evaluation.policy, executors, observations)
+        chunks = plan_batch(self.policy, executors, observations)
         answer_ms = (time.perf_counter() - start) * 1e3
         for episode, observation in zip(episodes, observations, strict=True):
             episode.answer_ms.append(answer_ms)
@@ -233,10 +245,51 @@ class _PolicyEpisodes:
         answers = map(DelayedChunk, chunks, (each.delay_steps for each in executors))
         return dict(zip(requests, answers, strict=True))
 
+    def end(self, seed: int) -> RunningEpisode:
+        """Ends the episode of a seed."""
+        return self._running.pop(seed)
+
+
+class _PolicyEpisodes:
+    """The episodes of an evaluation, for the dispatcher."""
+
+    def __init__(self, evaluation: Evaluation, seeds: Sequence[int]) -> None:
+        self._evaluation = evaluation
+        self._contract = evaluation.policy.contract
+        self._seeds = list(seeds)
+        self._sessions = PolicySessions(
+            evaluation.policy,
+            evaluation.execution,
+            evaluation.execute_steps,
+            evaluation.instruction,
+        )
+        self._stages: tuple[str, ...] = ()
+
+    def waiting(self, running: Collection[int]) -> list[int]:
+        return [seed for seed in self._seeds if seed not in running]
+
+    def on_ready(self, message: WorkerReady) -> None:
+        self._sessions.check(message)
+        self._stages = message.stages
+
+    def start(self, seed: int) -> EpisodeJob:
+        chosen = self._evaluation
+        self._sessions.begin(seed)
+        return EpisodeJob(
+            seed, self._sessions.replan_after, chosen.options, chosen.videos is not None
+        )
+
+    @property
+    def plan_batch(self) -> int:
+        return self._evaluation.plan_batch
+
+    def plans(self, requests: Mapping[int, PlanRequest]) -> Mapping[int, DelayedChunk]:
+        return self._sessions.plans(requests)
+
     def finish(self, seed: int, message: EpisodeEnd | TaskResult) -> EpisodeResult:
         assert isinstance(message, EpisodeEnd)
         self._seeds.remove(seed)
-        episode = self._running.pop(seed)
+        episode = self._sessions.end(seed)
         if message.video is not None:
             self._store_video(seed, message, episode)
         rollout = message.rollout
@@ -270,7 +323,7 @@ class _PolicyEpisodes:
             error=reason,
         )
 
-    def _store_video(self, seed: int, message: EpisodeEnd, episode: _Running) -> None:
+    def _store_video(self, seed: int, message: EpisodeEnd, episode: RunningEpisode) -> None:
         assert self._evaluation.videos is not None
         assert message.video is not None
         self._evaluation.videos.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,7 @@ from stringline.datasets.embodiments.transforms import (
 from stringline.sim.experts.grasps import UP, Grasp, backed, raised, rim_grasps
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.skills import CLOSING, OPENING, SETTLING, ScriptedExpert, Skills
+from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack, PlateOnRack
 
 TaskT = TypeVar("TaskT", bound=DishTask)
@@ -87,6 +88,10 @@ class OnRackExpert(ScriptedExpert[TaskT]):
     @abstractmethod
     def way_in(self, task: TaskT, T_rack_dish: Matrix) -> list[Shift]:
         """Returns shifts of the dish from its goal: in front of the rack, above the goal, at it."""
+
+    def keeps(self, task: TaskT, skills: Skills, arm: str, prop: Prop) -> bool:
+        """Returns whether the arm of the place holds the dish."""
+        return arm == self.arm and prop is task.dish
 
     def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         """Yields joint targets (14,) until the dish is in place.
@@ -304,6 +309,7 @@ class PlateOnRackExpert(OnRackExpert[PlateOnRack]):
     arm = "left"  # The slots are on its side.
     released = OPENED
     seconds = (1.4, 0.7, 0.8)
+    clear_m = 0.12  # Out of a slot.
 
     def grasps(self, task: PlateOnRack) -> Sequence[Grasp]:
         """Returns the grasps of the plate by its slanted rim."""

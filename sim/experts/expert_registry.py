@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pkgutil import resolve_name
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -28,6 +28,34 @@ class Expert(Protocol[WorldT]):
             OutOfReachError: A pose on the expert's way is out of reach.
         """
         ...
+
+
+class CorrectingExpert(Expert[WorldT], Protocol[WorldT]):
+    """An expert that can take over from another controller."""
+
+    def take_over(self, env: WorldT, rng: np.random.Generator, targets: Vector) -> None:
+        """Continues the episode of `env` from its present state; `rng` makes it vary.
+
+        `targets` (J,) are the last joint targets of the other controller.
+        """
+
+
+def make_correcting_expert(task: str, *, varied: bool = True) -> CorrectingExpert[TaskEnvironment]:
+    """Builds the expert of a task that can take over; see `make_expert`.
+
+    The plain one of `hand_over_banana` cannot; the varied one without its variation replaces it.
+
+    Raises:
+        ValueError: The task or its expert does not exist, or the expert cannot take over.
+    """
+    entry = TASKS.get(task)
+    expert = _class_of(entry.expert)(varied=varied) if entry else make_expert(task, varied=varied)
+    if not hasattr(expert, "take_over"):
+        raise ValueError(
+            f"The expert of {task} cannot take over: {type(expert).__name__} has no method "
+            "take_over(env, rng, targets). Derive it from ScriptedExpert, or add the method."
+        )
+    return cast("CorrectingExpert[TaskEnvironment]", expert)
 
 
 def make_expert(task: str, *, varied: bool = True) -> Expert[TaskEnvironment]:

@@ -30,6 +30,7 @@ from stringline.sim.experts.grasps import (
 from stringline.sim.experts.motion import Motion, Move
 from stringline.sim.experts.skills import OPENING, SETTLING, ScriptedExpert, Skills
 from stringline.sim.props.handheld import SnackBox
+from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.gathering_tasks import FruitBowl, GatheringTask, Solid, StorageBin
 
 # Difference between an object's width and the commanded gap: the drive pushes with 20 N.
@@ -183,6 +184,11 @@ class GatheringExpert(ScriptedExpert[TaskT]):
     def rim(self, task: TaskT) -> float:
         """Returns the height of the container, metres."""
 
+    def keeps(self, task: TaskT, skills: Skills, arm: str, prop: Prop) -> bool:
+        """Returns whether it is an object, and no other arm holds it."""
+        holders = [each for each in ARMS if skills.scene.holds(each, prop)]
+        return holders == [arm] and any(prop is item.prop for item in task.objects)
+
     def script(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         """Yields joint targets (14,).
 
@@ -213,6 +219,13 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         """Puts the objects on an arm's side into the container."""
         arm = member.arm
         team = member.team
+        held = (item for item in task.objects if member.skills.scene.holds(arm, item.prop))
+        if (item := next(held, None)) is not None:
+            team.taken[arm] = item.prop.name
+            with suppress(OutOfReachError):
+                yield from self._bring(task, item, member)
+            yield from self._make_room(task, member)
+            team.leave(arm)
         while (item := self._next(task, member)) is not None:
             team.taken[arm] = item.prop.name
             member.skills.attempt(team.tries[item.prop.name])
@@ -230,6 +243,15 @@ class GatheringExpert(ScriptedExpert[TaskT]):
         if member.skills.scene.holds(member.arm, item.prop):
             yield from member.enter_middle()
             yield from self._put(task, item, member)
+
+    def _bring(self, task: TaskT, item: Solid, member: Member) -> Iterator[Vector]:
+        """Puts an object that an arm holds since before the script into the container."""
+        T = member.skills.scene.pose(item.prop)
+        lowest = float((item.points @ T[2, :3] + T[2, 3] - item.radii).min()) - task.table_height
+        yield from member.enter_middle()
+        if lowest < self._clearance(task):
+            yield from member.skills.rise(member.arm, self._clearance(task) - lowest, seconds=0.8)
+        yield from self._put(task, item, member)
 
     def _next(self, task: TaskT, member: Member) -> Solid | None:
         """Draws the next object: on the arm's side, or one that the other arm cannot take."""

@@ -203,6 +203,17 @@ class HandOverExpert(HandOverGrasps[HandOverT]):
         `upwards` (3,) is the item's axis towards the left gripper, in the item's frame.
         """
 
+    def keeps(self, task: HandOverT, skills: Skills, arm: str, prop: Prop) -> bool:
+        """Returns whether it is the item, in the left gripper after the hand-over or in the right.
+
+        Of both, the right one lets go.
+        """
+        shared = all(skills.scene.holds(each, task.item) for each in ARMS)
+        passed = skills.scene.holds("left", task.item) and (
+            task.handed_over or (shared and task.lifted)
+        )
+        return prop is task.item and (passed if arm == "left" else not passed)
+
     def script(self, task: HandOverT, skills: Skills) -> Iterator[Vector]:
         """Hands over until the item is in the container."""
         for number in range(ROUNDS):

@@ -17,10 +17,12 @@ from stringline.sim.experts.skills import CLOSING, OPENING, SETTLING, Done, Scri
 from stringline.sim.props.insertion_parts import Block, Socket
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.insertion_tasks import (
+    AXIS_DISTANCE_M,
     BLOCK_LENGTH,
     DoubleInsertion,
     InsertionTask,
     SingleInsertion,
+    fit,
 )
 
 # Directions from the arms' feet to the table.
@@ -190,6 +192,11 @@ class Alignment:
         turn = T_socket_block[:3, :3] @ nearest_turn(T_socket_block[:3, :3]).T
         return np.concatenate([[0.0], T_socket_block[1:3, 3], rotation_vector(turn)])
 
+    def depth(self) -> float:
+        """Returns the length of the block in the socket, metres; below 0 before the rim."""
+        T_socket_block = inverse(self._scene.pose(self._socket)) @ self._scene.pose(self._block)
+        return (self._socket.length + self._block.length) / 2 - abs(float(T_socket_block[0, 3]))
+
     def quality(self) -> float:
         """Returns 1 for a block on the axis, falling to 0 for one that would touch the rim."""
         error = self.error()
@@ -214,10 +221,15 @@ class Alignment:
 
 
 def insert(skills: Skills, arm: str, socket: Socket, block: Block, depth: float) -> Done:
-    """Aligns a held block, pushes it in and releases it; ends early if it is lost."""
+    """Aligns a held block, pushes it in and releases it; ends early if it is lost.
+
+    A block that is in the socket already is pushed on.
+    """
     alignment = Alignment(skills, arm, socket, block)
-    yield from skills.go(1.1, {arm: Move(lambda: alignment.target(-GAP))})
-    yield from _push(skills, arm, block, alignment, depth)
+    begun = is_inside(skills, socket, block)
+    if not begun:
+        yield from skills.go(1.1, {arm: Move(lambda: alignment.target(-GAP))})
+    yield from _push(skills, arm, block, alignment, alignment.depth() if begun else -GAP, depth)
     if not skills.scene.holds(arm, block):
         return False
     yield from skills.wait(SETTLING)
@@ -226,13 +238,19 @@ def insert(skills: Skills, arm: str, socket: Socket, block: Block, depth: float)
     return True
 
 
+def is_inside(skills: Skills, socket: Socket, block: Block) -> bool:
+    """Returns whether the walls of the socket guide the block."""
+    T_base_socket, T_base_block = skills.scene.pose(socket), skills.scene.pose(block)
+    found = fit(T_base_socket, T_base_block, socket.length, block.length)
+    return found.depth > INSIDE and found.axis_distance < AXIS_DISTANCE_M
+
+
 def _push(
-    skills: Skills, arm: str, block: Block, alignment: Alignment, depth: float
+    skills: Skills, arm: str, block: Block, alignment: Alignment, now: float, depth: float
 ) -> Iterator[Vector]:
-    """Moves the block from the gap to its depth; before the rim its alignment limits the speed."""
+    """Moves the block from one depth to another; before the rim its alignment limits the speed."""
     period = 1.0 / skills.scene.env.contract.control_hz
     top = skills.rng.uniform(*PUSH_SPEEDS) / skills.pace
-    now = -GAP
     speed = 0.0
     end = skills.scene.env.time + PUSH_SECONDS
     while now < depth - 5e-4 and skills.scene.env.time < end and skills.scene.holds(arm, block):
@@ -284,6 +302,8 @@ def fill(
         if not scene.holds(holder.arm, task.socket):
             yield from take(skills, holder, task.socket)
             yield from hold_up(skills, stand, task.socket)
+        if scene.holds(inserter.arm, block):
+            yield from insert(skills, inserter.arm, task.socket, block, depth)
         if task.fit(scene.env.physics, block).seated(block.length):
             return True
         if (yield from take(skills, inserter, block)):
@@ -300,6 +320,14 @@ def hold_up(skills: Skills, stand: Stand, socket: Socket) -> Iterator[Vector]:
     yield from skills.carry(stand.holder.arm, socket, lambda: T_base_socket, seconds=seconds)
 
 
+def begun_by(skills: Skills, task: InsertionTask, arm: str, prop: Prop, holder: str) -> bool:
+    """Returns whether an arm holds the socket as its holder, or a block in the held socket."""
+    if prop is task.socket:
+        return arm == holder
+    inside = any(prop is block and is_inside(skills, task.socket, block) for block in task.blocks)
+    return inside and arm != holder and skills.scene.holds(holder, task.socket)
+
+
 class SingleInsertionExpert(ScriptedExpert[SingleInsertion]):
     """The left arm holds the socket level; the right one aligns the block and pushes it in."""
 
@@ -307,14 +335,25 @@ class SingleInsertionExpert(ScriptedExpert[SingleInsertion]):
     from_home = True
     paces = PACES
 
+    def keeps(self, task: SingleInsertion, skills: Skills, arm: str, prop: Prop) -> bool:
+        """Returns whether it is the socket in the left gripper, or a block in that."""
+        return begun_by(skills, task, arm, prop, "left")
+
     def script(self, task: SingleInsertion, skills: Skills) -> Iterator[Vector]:
         """Inserts the block, in several attempts if necessary."""
         rng = skills.rng
         along = rng.uniform(0.044, 0.048)
         stand = stand_at(skills, BarGrasp("left", along, SOCKET_CLOSED, SOCKET_PITCHES_DEG))
         inserter = BarGrasp("right", rng.uniform(0.046, 0.05), BLOCK_CLOSED)
+        if skills.scene.holds("left", task.socket) and not skills.scene.holds("right", task.block):
+            yield from hold_up(skills, stand, task.socket)
         yield from fill(skills, task, task.block, stand, inserter, rng.uniform(0.077, 0.08))
         yield from skills.go_home("right")
+
+
+def is_seated(task: InsertionTask, skills: Skills, block: Block) -> bool:
+    """Returns whether a block is seated in the socket."""
+    return task.fit(skills.scene.env.physics, block).seated(block.length)
 
 
 class DoubleInsertionExpert(ScriptedExpert[DoubleInsertion]):
@@ -323,6 +362,11 @@ class DoubleInsertionExpert(ScriptedExpert[DoubleInsertion]):
     task_class = DoubleInsertion
     from_home = True
     paces = PACES
+
+    def keeps(self, task: DoubleInsertion, skills: Skills, arm: str, prop: Prop) -> bool:
+        """Returns whether it is the socket in the gripper of the present part, or a block in it."""
+        second = is_seated(task, skills, task.first) and skills.scene.holds("right", task.socket)
+        return begun_by(skills, task, arm, prop, "right" if second else "left")
 
     def script(self, task: DoubleInsertion, skills: Skills) -> Iterator[Vector]:
         """Inserts one block, hands the socket over in the air, and inserts the other one."""
@@ -337,13 +381,18 @@ class DoubleInsertionExpert(ScriptedExpert[DoubleInsertion]):
         }
         depth = {arm: part.along + BLOCK_LENGTH / 2 - FINGERS for arm, part in inserting.items()}
         left, right = (stand_at(skills, holding[arm]) for arm in ARMS)
-        filling = fill(skills, task, task.first, left, inserting["right"], depth["right"])
-        if not (yield from filling):
-            return
-        if not (yield from take(skills, holding["right"], task.socket, lift=0.0)):
-            return
-        yield from skills.grip("left", 1.0, OPENING)
-        yield from skills.back_off("left", RETREAT)
-        yield from hold_up(skills, right, task.socket)
+        scene = skills.scene
+        if not (is_seated(task, skills, task.first) and scene.holds("right", task.socket)):
+            if scene.holds("left", task.socket) and not scene.holds("right", task.first):
+                yield from hold_up(skills, left, task.socket)
+            filling = fill(skills, task, task.first, left, inserting["right"], depth["right"])
+            if not (yield from filling):
+                return
+            if not (yield from take(skills, holding["right"], task.socket, lift=0.0)):
+                return
+            yield from skills.grip("left", 1.0, OPENING)
+            yield from skills.back_off("left", RETREAT)
+        if not scene.holds("left", task.second):
+            yield from hold_up(skills, right, task.socket)
         yield from fill(skills, task, task.second, right, inserting["left"], depth["left"])
         yield from skills.go_home("left")

@@ -17,6 +17,7 @@ from stringline.sim.experts.grasps import UP, Grasp, backed, downwards, raised
 from stringline.sim.experts.hand_over_experts import HandOverExpert
 from stringline.sim.experts.skills import ScriptedExpert, Skills
 from stringline.sim.props.objects import Graspable
+from stringline.sim.props.prop import Prop
 from stringline.sim.robots.workcells import KUKA_CELL, PadSizes, Workcell
 from stringline.sim.tasks.kuka_tasks import (
     LIFTED_M,
@@ -161,7 +162,9 @@ class KukaPickExpert(ScriptedExpert[KukaPick]):
         for number in range(ROUNDS):
             skills.attempt(number)
             with suppress(OutOfReachError):
-                yield from take(skills, task.object, skills.rng.uniform(*PICK_LIFTS_M))
+                lift = skills.rng.uniform(*PICK_LIFTS_M)
+                if holder(skills, task.object) is None:
+                    yield from take(skills, task.object, lift)
                 yield from self._hold_up(task, skills)
             if holder(skills, task.object) is None:
                 yield from _open_at_home(skills)
@@ -194,8 +197,14 @@ class KukaPlaceExpert(ScriptedExpert[KukaPlace]):
                 yield from skills.wait(0.6)
             yield from _open_at_home(skills)
 
+    def keeps(self, task: KukaPlace, skills: Skills, arm: str, prop: Prop) -> bool:
+        """Returns whether it is the object."""
+        return prop is task.object
+
     def _once(self, task: KukaPlace, skills: Skills) -> Iterator[Vector]:
-        yield from take(skills, task.object, skills.rng.uniform(*PLACE_LIFTS_M))
+        lift = skills.rng.uniform(*PLACE_LIFTS_M)
+        if holder(skills, task.object) is None:
+            yield from take(skills, task.object, lift)
         arm = holder(skills, task.object)
         if arm is not None:
             T_goal = _goal(task, skills, arm)

@@ -18,6 +18,7 @@ from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, ro
 from stringline.sim.experts.grasps import UP, Grasp, backed, both_ways, gripper_pose, raised
 from stringline.sim.experts.skills import ScriptedExpert, Skills
 from stringline.sim.props.containers import Mug
+from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.mug_task import MugOnPlate, gap
 
 DEPTH_M = 0.013  # Depth of the pads' middle below the rim.
@@ -57,6 +58,10 @@ class MugOnPlateExpert(ScriptedExpert[MugOnPlate]):
     """Brings the mug to the plate; grasp, yaw and the place of a hand-over vary."""
 
     task_class = MugOnPlate
+
+    def keeps(self, task: MugOnPlate, skills: Skills, arm: str, prop: Prop) -> bool:
+        """Returns whether it is the mug, in one gripper alone."""
+        return prop is task.mug and not all(skills.scene.holds(each, prop) for each in ARMS)
 
     def script(self, task: MugOnPlate, skills: Skills) -> Iterator[Vector]:
         """Brings the mug to the plate in one or two steps, again from wherever it has fallen."""

@@ -27,6 +27,7 @@ from stringline.sim.experts.grasps import UP, Grasp, backed, both_ways, gripper_
 from stringline.sim.experts.motion import Move
 from stringline.sim.experts.skills import OPENING, SETTLING, Done, ScriptedExpert, Skills
 from stringline.sim.props.insertion_parts import Peg
+from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.placement import box_gap, draw_apart
 from stringline.sim.tasks.recess_tasks import Fmb1, Fmb2, RecessTask
 from stringline.sim.tasks.success import in_frame
@@ -189,6 +190,10 @@ class RecessExpert(ScriptedExpert[RecessT]):
     @abstractmethod
     def grasps(self, task: RecessT) -> Sequence[Grasp]:
         """Returns the grasps of the peg as it lies with its own z axis up."""
+
+    def keeps(self, task: RecessT, skills: Skills, arm: str, prop: Prop) -> bool:
+        """Returns whether the right arm holds the peg."""
+        return arm == ARM and prop is task.peg
 
     def script(self, task: RecessT, skills: Skills) -> Iterator[Vector]:
         """Yields joint targets (14,)."""

@@ -7,6 +7,7 @@ whose motions do not vary replaces its random draws by draws that are the same i
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -15,10 +16,12 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, angle_between, inverse
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.grasps import Grasp, backed, raised
+from stringline.sim.experts.grasps import OPEN, Grasp, backed, raised
 from stringline.sim.experts.motion import TOLERANCE, Motion, Move, Target
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.tabletop import TabletopTask
+
+FALLEN_M = 0.1  # Depth below the table at which an object lies on the floor.
 
 
 class Scene:
@@ -53,6 +56,23 @@ class Scene:
         """Returns whether both pads of an arm touch a prop."""
         return self.task.contact_state(self.env.physics).held(arm, prop.name)
 
+    def held(self, arm: str) -> list[Prop]:
+        """Returns the props that both pads of an arm touch."""
+        contacts = self.task.contact_state(self.env.physics)
+        return [prop for prop in self.task.props.values() if contacts.held(arm, prop.name)]
+
+    def fallen(self) -> str | None:
+        """Returns the name of a prop that has fallen off the table, or None."""
+        names = self.task.props.items()
+        low = (name for name, prop in names if self.pose(prop)[2, 3] < self.table - FALLEN_M)
+        return next(low, None)
+
+    def is_free(self, arm: str, prop: Prop) -> bool:
+        """Returns whether a held prop touches arms and props that arms hold, and nothing else."""
+        contacts = self.task.contact_state(self.env.physics)
+        still = [name for name in self.task.props if not contacts.held_by_any(name)]
+        return not any(contacts.between(prop.name, other) for other in (*still, "table"))
+
     def foot(self, arm: str) -> Vector:
         """Returns the position (3,) of an arm's foot in the base frame, metres."""
         chains = self.task.embodiment.chains
@@ -86,6 +106,16 @@ CLOSING = 0.6
 OPENING = 0.3
 SETTLING = 0.15
 RETURNING = 0.2  # From the command to the measured joints, after a missed grasp.
+
+SUCCESS = 0.8  # Until what has been done counts.
+STOPPING = 0.2  # Until arms that another one has moved stand still.
+# Largest distance between the commanded and the measured gripper, metres, when an expert takes
+# over; beyond it the arm is blocked, and commands start anew from the measured joints.
+WINDUP = 0.03
+LOWERING = 0.08  # Speed at which an object is put back, m/s.
+RELEASE = 0.35  # Opening by which a gripper releases an object beside others.
+AWAY = (0.09, 0.05)  # Distances by which a gripper withdraws, the first in reach.
+FAR = 0.09  # Gap to the ball around an object from which on it need not withdraw.
 
 # Metres and radians by which a gripper may miss the grasp; beyond, it backs off and tries again.
 MISS = (0.015, 0.25)
@@ -334,6 +364,69 @@ class Skills:
         T_away = backed(self.scene.gripper(arm), distance)
         yield from self.go(seconds, {arm: Move(lambda: T_away, straight=True)})
 
+    def stop(self) -> Iterator[Vector]:
+        """Stops arms that another controller has moved; a blocked one stays where it is."""
+        yield from self.motion.hold(STOPPING)
+        embodiment = self.scene.task.embodiment
+        joints = self.scene.joints()
+        commanded, measured = map(embodiment.forward_kinematics, (self.motion.q, joints))
+        blocked = [
+            arm
+            for arm in embodiment.arms
+            if np.linalg.norm(commanded[arm][:3, 3] - measured[arm][:3, 3]) > WINDUP
+        ]
+        if blocked:
+            yield from self.motion.turn(RETURNING, dict.fromkeys(blocked, joints))
+
+    def put_back(self, arm: str, prop: Prop) -> Iterator[Vector]:
+        """Lowers a held object until it, or the arm, touches something that no arm holds."""
+        T_start = self.scene.task.embodiment.forward_kinematics(self.motion.q)[arm]
+        step = LOWERING / self.scene.env.contract.control_hz
+        lowest = T_start[2, 3] - self.scene.table
+        with suppress(OutOfReachError):
+            for number in range(1, max(int(lowest / step), 0) + 1):
+                contacts = self.scene.task.contact_state(self.scene.env.physics)
+                free = self.scene.is_free(arm, prop) and not contacts.by_arm(arm, "table")
+                if not free or not self.scene.holds(arm, prop):
+                    break
+                yield self.motion.step(arm, raised(T_start, -number * step))
+
+    def withdraw(self, *arms: str) -> Iterator[Vector]:
+        """Releases what arms hold, moves away from objects, and brings the arms home, open."""
+        joints = self.scene.joints()
+        for arm in arms:
+            opening = float(joints[self.scene.task.embodiment.grippers[arm]])
+            self.motion.grip(arm, min(opening + RELEASE, OPEN))
+        yield from self.wait(OPENING)
+        for arm in arms:
+            with suppress(OutOfReachError):
+                yield from self._move_away(arm)
+            self.motion.grip(arm, OPEN)
+        yield from self.go_home(*arms)
+
+    def _move_away(self, arm: str) -> Iterator[Vector]:
+        """Moves an open gripper backwards, or up, unless no object is near."""
+        T = self.scene.gripper(arm)
+        props = self.scene.task.props.values()
+        places = [(self.scene.pose(prop)[:3, 3], prop.reach) for prop in props]
+        if min(np.linalg.norm(place - T[:3, 3]) - reach for place, reach in places) > FAR:
+            return
+        ways = [move(T, distance) for distance in AWAY for move in (backed, raised)]
+        T_away = next((way for way in ways if self.in_reach(arm, way)), None)
+        if T_away is not None:
+            yield from self.go(0.5, {arm: Move(lambda: T_away, straight=True)})
+
+    def clear(self, arm: str, prop: Prop, height: float) -> Iterator[Vector]:
+        """Lifts a held object by metres off what it touches, or half as high."""
+        T = self.scene.gripper(arm)
+        if self.scene.is_free(arm, prop):
+            return
+        for share in (1.0, 0.5):
+            if self.in_reach(arm, raised(T, share * height)):
+                with suppress(OutOfReachError):
+                    yield from self.rise(arm, share * height)
+                return
+
     def _take(self, arm: str, prop: Prop, grasp: Grasp) -> Iterator[Vector]:
         def at() -> Matrix:
             return self.scene.pose(prop) @ grasp.T_prop_gripper
@@ -362,6 +455,8 @@ class Skills:
 
 
 TaskT = TypeVar("TaskT", bound=TabletopTask)
+CONTINUATIONS = 5  # Attempts of an expert that has taken over.
+KEPT_ATTEMPTS = 2  # The attempts of them that go on with what an arm holds.
 
 
 class ScriptedExpert(ABC, Generic[TaskT]):
@@ -375,8 +470,13 @@ class ScriptedExpert(ABC, Generic[TaskT]):
             the grasp with the smallest turn of the gripper from home, and numbers near the middle
             of their ranges.
 
+    It can also take over from another controller at any state: it goes on with what the arms hold,
+    as far as its script does, puts other things back, and brings the other arms home first.
+
     Attributes:
         task_class: Class of the task; subclasses set it.
+        clear_m: Height by which an object that is held when the expert takes over is lifted off
+            what it touches, metres.
         from_home: Whether the arms go home first from a varied start, because the script needs a
             long way in reach, which other joints may not have.
         paces: Default range of the factor. Where the limits of the joints already stretch the long
@@ -385,6 +485,7 @@ class ScriptedExpert(ABC, Generic[TaskT]):
 
     task_class: type[TaskT]
     from_home: ClassVar[bool] = False
+    clear_m: ClassVar[float] = 0.08
     paces: ClassVar[tuple[float, float]] = (0.8, 1.35)
 
     def __init__(self, paces: tuple[float, float] | None = None, *, varied: bool = True) -> None:
@@ -405,6 +506,20 @@ class ScriptedExpert(ABC, Generic[TaskT]):
         Raises:
             ValueError: The environment runs another task.
         """
+        self._plan = self._follow(env.task, self._begin(env, rng, env.start))
+
+    def take_over(self, env: TaskEnvironment, rng: np.random.Generator, targets: Vector) -> None:
+        """Continues the episode of `env` from its present state.
+
+        `targets` (J,) are the last joint targets of the other controller; `rng` makes it vary.
+
+        Raises:
+            ValueError: The environment runs another task.
+        """
+        self._plan = self._continue(env.task, self._begin(env, rng, targets))
+
+    def _begin(self, env: TaskEnvironment, rng: np.random.Generator, start: Vector) -> Skills:
+        """Returns the skills for an episode, whose joint targets go on from `start` (J,)."""
         if not isinstance(env.task, self.task_class):
             raise ValueError(
                 f"This expert does {self.task_class.name!r}; the environment runs "
@@ -416,18 +531,60 @@ class ScriptedExpert(ABC, Generic[TaskT]):
             self._kinematics = InverseKinematics(self._embodiment)
         hz = env.contract.control_hz
         limits = {"top_speed": cell.top_speed, "top_acceleration": cell.top_acceleration}
-        motion = Motion(self._embodiment, self._kinematics, hz, start=env.start, **limits)
+        motion = Motion(self._embodiment, self._kinematics, hz, start=start, **limits)
         self._last = motion.q.copy()
         pace = rng.uniform(*self._paces) if self._varied else 1.0
         scene = Scene(env, env.task)
         skills = Skills(scene, motion, self._kinematics, rng, pace, varied=self._varied)
         skills.attempt(0)
-        self._plan = self._follow(env.task, skills)
+        return skills
 
     def act(self, env: TaskEnvironment) -> Vector:
         """Returns the next joint targets (J,); after the end of the script the last ones."""
         self._last = next(self._plan, self._last)
         return self._last
+
+    def keeps(self, task: TaskT, skills: Skills, arm: str, prop: Prop) -> bool:
+        """Returns whether the script goes on with a prop that an arm holds; else it is put back."""
+        return True
+
+    def _continue(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
+        """Follows the script from any state, in several attempts.
+
+        Raises:
+            OutOfReachError: The last attempt met a target out of reach.
+        """
+        for number in range(CONTINUATIONS):
+            skills.attempt(number)
+            yield from self._make_ready(task, skills, keep=number < KEPT_ATTEMPTS)
+            try:
+                yield from self.script(task, skills)
+                yield from skills.wait(SUCCESS)
+            except OutOfReachError:
+                if number == CONTINUATIONS - 1:
+                    raise
+
+    def _make_ready(self, task: TaskT, skills: Skills, *, keep: bool) -> Iterator[Vector]:
+        """Stops the arms, and brings them to a state from which the script begins or goes on."""
+        yield from skills.stop()
+        scene = skills.scene
+        arms = self._embodiment.arms
+        held = {arm: scene.held(arm) for arm in arms}
+        kept = {
+            arm: prop
+            for arm in arms
+            for prop in held[arm]
+            if keep and self.keeps(task, skills, arm, prop)
+        }
+        free = [arm for arm in arms if arm not in kept]
+        for arm in free:
+            for prop in held[arm]:
+                if prop not in kept.values():
+                    yield from skills.put_back(arm, prop)
+        if free:
+            yield from skills.withdraw(*free)
+        for arm, prop in kept.items():
+            yield from skills.clear(arm, prop, self.clear_m)
 
     def _follow(self, task: TaskT, skills: Skills) -> Iterator[Vector]:
         """Follows the script; where nothing is in reach from a varied start, from home."""

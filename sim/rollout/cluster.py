@@ -19,6 +19,7 @@ from stringline.sim.rollout.workers import (
     EpisodeJob,
     MakeWorld,
     Message,
+    PlannedTask,
     PlanRequest,
     TaskResult,
     WorkerLost,
@@ -90,7 +91,7 @@ class Episodes(Protocol[ResultT]):
         """Checks the world of a worker."""
         ...
 
-    def start(self, seed: int) -> EpisodeJob | WorldTask:
+    def start(self, seed: int) -> EpisodeJob | WorldTask | PlannedTask:
         """Returns the command that starts an episode."""
         ...
 

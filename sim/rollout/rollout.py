@@ -87,7 +87,7 @@ def run_episode(
     world.begin(seed, options)
     camera = _video_camera(world.contract)
     done = Rollout(drawn=dict(world.drawn) if isinstance(world, HasDraws) else {})
-    plans = _Plans(execute_steps, world.contract.control_hz)
+    plans = PlannedActions(execute_steps, world.contract.control_hz)
     observation: dict[str, Array] = {}
     while True:
         wants_plan = plans.wants_plan
@@ -113,7 +113,7 @@ def run_episode(
             return done
 
 
-class _Plans:
+class PlannedActions:
     """The current plan and the one on its way; time is counted in control periods."""
 
     def __init__(self, execute_steps: int | None, control_hz: float) -> None:

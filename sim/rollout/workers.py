@@ -14,18 +14,18 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Protocol, Self, runtime_checkable
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.sim.rollout.rollout import Answer, DelayedChunk, Episode, Rollout, run_episode
+from stringline.sim.rollout.rollout import Answer, DelayedChunk, Rollout, run_episode
 from stringline.sim.rollout.video import Video
 from stringline.sim.rollout.world_interface import Simulation
 
@@ -47,6 +47,15 @@ class WorldTask(Protocol):
 
     def run(self, world: Simulation) -> object:
         """Does the work."""
+
+
+@runtime_checkable
+class PlannedTask(Protocol):
+    """Work on a world that needs plans; the object and its result are pickled."""
+
+    def course(self, world: Simulation) -> Generator[dict[str, Array], Answer, object]:
+        """Does the work: yields observations, receives their plans, and returns the result."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ class EpisodeEnd:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A `WorldTask` has ended."""
+    """A `WorldTask` or `PlannedTask` has ended."""
 
     result: object
 
@@ -98,7 +107,7 @@ class WorkerLost:
     reason: str
 
 
-Command = EpisodeJob | WorldTask | ActionChunk | DelayedChunk
+Command = EpisodeJob | WorldTask | PlannedTask | ActionChunk | DelayedChunk
 Message = WorkerReady | PlanRequest | EpisodeEnd | TaskResult | WorkerFailed | WorkerLost
 
 
@@ -115,7 +124,7 @@ class WorldHost:
     def __init__(self, make: MakeWorld) -> None:
         self._make = make
         self._world: Simulation | None = None
-        self._episode: Episode | None = None
+        self._episode: Generator[dict[str, Array], Answer, object] | None = None
         self._video: Video | None = None
 
     def open(self) -> Message:
@@ -129,7 +138,8 @@ class WorldHost:
     def handle(self, command: Command) -> Message:
         """Handles a job, a task, or the plan for the last request, and returns the next message.
 
-        That is `PlanRequest` or `EpisodeEnd` for a job, `TaskResult` for a task, or `WorkerFailed`.
+        That is `PlanRequest` or `EpisodeEnd` for a job, `TaskResult` for a task, after requests of
+        one that needs plans, or `WorkerFailed`.
         """
         assert self._world is not None
         try:
@@ -138,6 +148,9 @@ class WorldHost:
                 return self._continue(self._episode, command)
             if isinstance(command, EpisodeJob):
                 return self._begin(command, self._world)
+            if isinstance(command, PlannedTask):
+                self._episode = command.course(self._world)
+                return self._continue(self._episode, None)
             return TaskResult(command.run(self._world))
         except Exception as error:
             return WorkerFailed(error, traceback.format_exc())
@@ -152,15 +165,20 @@ class WorldHost:
         self._episode = run_episode(
             world, job.seed, execute_steps=job.execute_steps, options=job.options, video=self._video
         )
-        return PlanRequest(next(self._episode))
+        return self._continue(self._episode, None)
 
-    def _continue(self, episode: Episode, answer: Answer) -> Message:
+    def _continue(
+        self, episode: Generator[dict[str, Array], Answer, object], answer: Answer | None
+    ) -> Message:
+        """Sends a plan, or begins the episode with None."""
         try:
-            return PlanRequest(episode.send(answer))
+            return PlanRequest(next(episode) if answer is None else episode.send(answer))
         except StopIteration as end:
             video = None if self._video is None else _mp4(self._video)
             self._episode = self._video = None
-            return EpisodeEnd(end.value, video)
+            if isinstance(end.value, Rollout):
+                return EpisodeEnd(end.value, video)
+            return TaskResult(end.value)
 
 
 def _mp4(video: Video) -> bytes:

@@ -63,6 +63,16 @@ class HandOverTask(TabletopTask):
         self._shared = False  # Whether both grippers have had hold of the item.
         super().__init__(control_hz, item, container)
 
+    @property
+    def lifted(self) -> bool:
+        """Whether the right gripper has lifted the item, and it has not lain on the table since."""
+        return self._phase >= 1
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether the item has been handed over, and has not lain on the table since."""
+        return self._phase >= 2
+
     @abstractmethod
     def inside(self, T_base_item: Matrix, T_base_container: Matrix, /) -> bool:
         """Returns by geometry alone whether the item is inside the container; poses are (4, 4)."""
