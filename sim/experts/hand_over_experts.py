@@ -96,6 +96,10 @@ class HandOverGrasps(ScriptedExpert[HandOverT]):
         middle, direction = self.axis(task, 0.0)
         return direction * np.sign(direction @ (grasp.T_prop_gripper[:3, 3] - middle))
 
+    def sides(self, take: Grasp) -> tuple[Sequence[float], float]:
+        """Returns `sides_deg` and the usual one for an item that the right gripper has taken so."""
+        return self.sides_deg, self.usual_side_deg
+
     def draw_take(self, task: HandOverT, skills: Skills, arm: str) -> Grasp | None:
         """Draws a grasp from above, or level if the item stands; None if it would point back."""
         rng = skills.rng
@@ -147,7 +151,7 @@ class HandOverGrasps(ScriptedExpert[HandOverT]):
         upwards = sign * direction
         ahead = -take.T_prop_gripper[:3, 0]
         ahead = ahead - (ahead @ upwards) * upwards
-        side_deg = skills.option(self.sides_deg, self.usual_side_deg)
+        side_deg = skills.option(*self.sides(take))
         side = rotation_about(upwards, np.radians(side_deg))
         ahead = side @ ahead / np.linalg.norm(ahead)
         pitch_deg = skills.option(self.pitches_deg, self.usual_pitch_deg) + rng.uniform(-4, 4)
@@ -553,8 +557,14 @@ class VariedHandOverBananaExpert(HandOverExpert[HandOverBanana]):
         return task.banana.axis_point(np.array(along)), task.banana.axis_direction(along)
 
     def normals(self, task: HandOverBanana) -> Sequence[Vector]:
-        """Returns both directions across the banana's bend: it lies flat."""
-        return [UP, -UP]
+        """Returns the directions across the banana's bend, flat or, after a fall, on edge."""
+        edge = np.cross(UP, task.banana.axis_direction(0.0))
+        return [UP, -UP, edge, -edge]
+
+    def sides(self, take: Grasp) -> tuple[Sequence[float], float]:
+        """Returns the side across the bend, from which the left gripper can lay the banana down."""
+        on_edge = abs(take.T_prop_gripper[2, 0]) < 0.5
+        return ((-90.0, 90.0), 90.0) if on_edge else super().sides(take)
 
     def thickness(self, task: HandOverBanana) -> float:
         """Returns the banana's radius."""
