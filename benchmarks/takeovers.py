@@ -26,7 +26,7 @@ from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
-from stringline.sim.collection.demonstration import ornstein_uhlenbeck
+from stringline.sim.collection.demonstration import NOISE_SECONDS
 from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.experts.expert_registry import make_correcting_expert
 from stringline.sim.experts.skills import Scene
@@ -53,40 +53,47 @@ class Outcome:
     reason: str = ""
 
 
+class Wandering:
+    """A disturbance (J,) of the joints of arms, rad, of a process as in `ornstein_uhlenbeck`."""
+
+    def __init__(self, world: TaskEnvironment, rng: np.random.Generator) -> None:
+        revolute = np.array([joint.kind == "revolute" for joint in world.embodiment.joints])
+        self._deviation = rng.uniform(*WANDERING_RAD) * revolute
+        self._keep = np.exp(-1 / world.contract.control_hz / NOISE_SECONDS)
+        self._rng = rng
+        self._value = np.zeros(len(revolute))
+
+    def next(self) -> Vector:
+        """Returns the disturbance of the next control period."""
+        drawn = self._deviation * self._rng.standard_normal(len(self._value))
+        self._value = self._keep * self._value + np.sqrt(1 - self._keep**2) * drawn
+        return self._value
+
+
 def spoil(world: TaskEnvironment, seed: int, way: str, share: float) -> Vector | None:
     """Runs a plain expert until the takeover; returns its last targets, or None after success."""
     rng = np.random.default_rng([seed, WAYS.index(way)])
-    latest = min(world.time_limit_s / 2, LATEST_S)
-    end = share * rng.uniform(0.3, latest)
-    noise = ornstein_uhlenbeck(rng, 0.0, 1 / world.contract.control_hz, world.embodiment)
-    if way == "wandering":
-        revolute = np.array([joint.kind == "revolute" for joint in world.embodiment.joints])
-        deviation = rng.uniform(*WANDERING_RAD) * revolute
+    end = share * rng.uniform(0.3, min(world.time_limit_s / 2, LATEST_S))
+    wandering = Wandering(world, rng)
     expert = make_correcting_expert(world.task.name, varied=False)
     world.begin(seed)
     expert.reset(world, rng)
     scene = Scene(world, world.task)
     opened: dict[str, float] = {}
-    value = np.zeros(len(world.start))
-    keep = np.exp(-1 / world.contract.control_hz / 0.25)
     while True:
         action = expert.act(world).copy()
         if way == "wandering" and world.time > end - WANDERING_S:
-            value = keep * value + np.sqrt(1 - keep**2) * deviation * rng.standard_normal(
-                len(value)
-            )
-            action += value
-        if way == "opened" and world.time >= end:
+            action += wandering.next()
+        if way == "opened" and world.time >= end and not opened:
             holding = [arm for arm in world.embodiment.arms if scene.held(arm)]
-            if holding and not opened:
-                opened[holding[0]] = world.time + OPENED_S
+            opened = {arm: world.time + OPENED_S for arm in holding[:1]}
         for arm in opened:
             action[world.embodiment.grippers[arm]] = 1.0
-        result = world.advance(np.clip(action, world.embodiment.lower, world.embodiment.upper))
+        action = np.clip(action, world.embodiment.lower, world.embodiment.upper)
+        result = world.advance(action)
         if result.success or result.expired:
             return None
-        done = world.time >= (min(opened.values(), default=np.inf) if way == "opened" else end)
-        if done:
+        if world.time >= (min(opened.values(), default=np.inf) if way == "opened" else end):
             return action
 
 
@@ -129,44 +136,36 @@ def take_over(world: TaskEnvironment, seed: int, way: str) -> Outcome:
 def measure(task: str, seeds: range) -> list[Row]:
     """Measures a task, prints its failures and returns its rows."""
     limit = float(completed(CONFIGS, f"task/{task}")["time_limit_s"])
-    found: dict[int, Outcome] = {}
+    found: list[Outcome] = []
     with closing(make_environment(task, cameras=(), time_limit_s=limit)) as world:
         for seed in seeds:
-            start = time.process_time()
-            outcome = take_over(world, seed, WAYS[seed % len(WAYS)])
-            found[seed] = outcome
+            found.append(outcome := take_over(world, seed, WAYS[seed % len(WAYS)]))
             if not outcome.success:
-                print(
-                    f"  {task} seed {seed} {outcome.way} at {outcome.time_s:.1f} s: {outcome.reason} "
-                    f"({time.process_time() - start:.1f} s)",
-                    flush=True,
-                )
-    rows = []
-    for way in ("", *WAYS):
-        chosen = [each for each in found.values() if way in ("", each.way)]
-        fallen = sum(each.reason.endswith(FLOOR) for each in chosen)
-        counted = len(chosen) - fallen
-        if not counted:
-            continue
-        successes = sum(each.success for each in chosen)
-        name = f"takeovers/{task}{'/' * bool(way)}{way}"
-        low, high = wilson(successes, counted)
-        rows.append(
-            row(
-                name,
-                successes / counted,
-                "share",
-                successes=successes,
-                episodes=counted,
-                on_the_floor=fallen,
-                interval=[low, high],
-            )
-        )
-        print(
-            f"{name:<42} {successes}/{counted} [{100 * low:.0f}, {100 * high:.0f}] %; on the floor {fallen}",
-            flush=True,
-        )
-    return rows
+                where = f"{task}, seed {seed}, {outcome.way} at {outcome.time_s:.1f} s"
+                print(f"  {where}: {outcome.reason}", flush=True)
+    ways = {f"takeovers/{task}": found} | {
+        f"takeovers/{task}/{way}": [each for each in found if each.way == way] for way in WAYS
+    }
+    return [summary(name, outcomes) for name, outcomes in ways.items() if outcomes]
+
+
+def summary(name: str, outcomes: Sequence[Outcome]) -> Row:
+    """Returns and prints the row of some outcomes; objects on the floor are counted apart."""
+    counted = [each for each in outcomes if not each.reason.endswith(FLOOR)]
+    fallen = len(outcomes) - len(counted)
+    successes = sum(each.success for each in counted)
+    low, high = wilson(successes, len(counted))
+    shown = f"{successes}/{len(counted)} [{100 * low:.0f}, {100 * high:.0f}] %"
+    print(f"{name:<42} {shown}; on the floor {fallen}", flush=True)
+    return row(
+        name,
+        successes / max(len(counted), 1),
+        "share",
+        successes=successes,
+        episodes=len(counted),
+        on_the_floor=fallen,
+        interval=[low, high],
+    )
 
 
 def main() -> None:

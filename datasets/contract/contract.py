@@ -20,7 +20,12 @@ mapping from key to array; an episode has time as the leading axis:
     segmentation/<camera>  (H, W) uint8    (F, H, W)         optional; numbers of segments
     reward, stage, sim/state  -            (T, ...)          optional
     series/<name>         -                (T, ...) float    optional; no input of policies
+    expert/step           -                (L,) int32        optional; steps with labels, rising
+    expert/action         -                (L, H, A) float32 optional; what an expert would do there
     instruction           (L,) uint8       an attribute      text in UTF-8; optional
+
+Where a policy acts, `expert/action` are labels: the H actions of an expert that takes over at the
+step `expert/step`, from the state there. Its last action is repeated after the end of its motion.
 
 Further series of a recording, such as forces or the state of the environment, are `series/<name>`,
 finite numbers of float32 or float64 in the units of the recording.
@@ -51,6 +56,9 @@ _CONTROL_HZ = Range(least=0.01, most=10_000)
 
 SERIES = "series/"
 """Beginning of the keys of further series, which no policy reads."""
+
+LABELLED_STEPS, LABELS = "expert/step", "expert/action"
+"""Keys of the labels of an expert."""
 
 FIRST_FOREGROUND_SEGMENT = 2
 """The segments below are background: 0 the room or nothing, 1 the table."""
@@ -352,9 +360,27 @@ def check_episode(arrays: EpisodeArrays, contract: Contract) -> None:
     for key in arrays:
         if key.startswith(SERIES):
             _check_further(key, arrays[key], steps)
+    _check_labels(arrays, contract, steps)
     if (np.diff(arrays["time"]) <= 0).any():
         raise ValueError(
             f"time does not increase at step {int(np.argmax(np.diff(arrays['time']) <= 0)) + 1}."
+        )
+
+
+def _check_labels(arrays: EpisodeArrays, contract: Contract, steps: int) -> None:
+    if LABELLED_STEPS not in arrays and LABELS not in arrays:
+        return
+    for key in (LABELLED_STEPS, LABELS):
+        if key not in arrays:
+            raise unknown_name("episode key", key, arrays)
+    labelled = arrays[LABELLED_STEPS]
+    _check(LABELLED_STEPS, labelled, (len(labelled),), "int32")
+    length = arrays[LABELS].shape[1] if arrays[LABELS].ndim == 3 else 1
+    _check(LABELS, arrays[LABELS], (len(labelled), length, len(contract.action)), "float32")
+    bounded = np.concatenate([[-1], labelled, [steps]])
+    if (np.diff(bounded) <= 0).any():
+        raise ValueError(
+            f"{LABELLED_STEPS} is {labelled.tolist()}; allowed: rising steps from 0 to {steps - 1}."
         )
 
 

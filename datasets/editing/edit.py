@@ -20,9 +20,9 @@ from stringline.datasets.cameras.resampling import (
     recorded_contract,
 )
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import Array, Contract
+from stringline.datasets.contract.contract import LABELLED_STEPS, LABELS, Array, Contract
 from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
-from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
+from stringline.datasets.store.episode import INTERVENTIONS, EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter, write_episode
 from stringline.datasets.store.store import EpisodeStore, episode_name
 from stringline.datasets.store.transactions import transaction
@@ -128,8 +128,14 @@ def part_of(episode: StoredEpisode, start: int, stop: int) -> dict[str, Array]:
         elif kind in _OF_CAMERA and name in cameras:
             fixed = kind == "intrinsics" or (kind == "T_base_camera" and array.ndim == 2)
             part[key] = array if fixed else array[slice(*frames[name])]
-        else:
+        elif key not in (LABELLED_STEPS, LABELS):
             part[key] = array[start:stop] if array.ndim and len(array) == episode.steps else array
+    if LABELLED_STEPS in arrays:
+        steps = arrays[LABELLED_STEPS]
+        inside = (steps >= start) & (steps < stop)
+        if inside.any():
+            part[LABELLED_STEPS] = steps[inside] - np.int32(start)
+            part[LABELS] = arrays[LABELS][inside]
     return part
 
 
@@ -164,11 +170,22 @@ def _replace_by_parts(
     ]
     with transaction(store.path, new_names, list(parts)):
         for name, (episode, steps) in zip(new_names, jobs, strict=True):
-            attributes = replace(episode.attributes, extra=edited(episode, {"steps": list(steps)}))
+            extra = edited(episode, {"steps": list(steps)}) | _interventions(episode, *steps)
+            attributes = replace(episode.attributes, extra=extra)
             attributes, arrays = _with_own_instruction(attributes, part_of(episode, *steps))
             size = sum(array.nbytes for array in arrays.values())
             write_episode(store.path, name, attributes, arrays.items(), size)
     return new_names
+
+
+def _interventions(episode: StoredEpisode, start: int, stop: int) -> dict[str, Any]:
+    """Returns the interventions in the steps from `start` to before `stop`, if any are recorded."""
+    recorded = episode.attributes.interventions
+    if recorded is None:
+        return {}
+    inside = [(max(first, start), min(last, stop)) for first, last in recorded]
+    parts = [[first - start, last - start] for first, last in inside if first < last]
+    return {INTERVENTIONS: parts}
 
 
 def _with_own_instruction(

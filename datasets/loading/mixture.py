@@ -93,6 +93,7 @@ class MixedWindows:
         tasks: Their tasks, see `task_names`.
         segmented: Names of the slots whose segments the windows contain.
         source: (N,) index of the store of each window.
+        until_takeover_s: (N,) see `Windows`.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class MixedWindows:
         self.episode = np.concatenate(
             [part.episode + before for part, before in zip(self._parts, earlier, strict=False)]
         )
+        self.until_takeover_s = np.concatenate([part.until_takeover_s for part in self._parts])
         self.group = self._groups()
         samples = [
             self._read(number, self._first[number : number + 1])

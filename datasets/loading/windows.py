@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from stringline.datasets.contract.argument_checks import WHOLE
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_number
+from stringline.datasets.loading.corrections import Labels, until_takeover_s
 from stringline.datasets.loading.gripper_commands import with_commands
 from stringline.datasets.loading.keyposes import (
     Keyposes,
@@ -208,6 +209,8 @@ class WindowSettings:
         pad_last_action_steps: Number of actions after the end of an episode that repeat the last
             one and belong to the window: the robot holds its last target.
         events: How keyposes are found. If None, windows contain no keyposes.
+        labels: Whether windows at steps with labels of an expert have these as targets in place of
+            what has been executed, see `corrections.py`.
         clouds: Makes the point clouds that windows contain instead of images. They are at most
             `CLOUDS_HZ` per second, since neighbouring ones are alike. If None, windows contain
             images.
@@ -225,6 +228,7 @@ class WindowSettings:
     segments: bool = False
     pad_last_action_steps: int = 0
     events: KeyposeSettings | None = None
+    labels: bool = False
     clouds: CloudMaker | None = None
 
     def __post_init__(self) -> None:
@@ -259,6 +263,7 @@ class Windows:
         segmented: Names of the cameras whose segments the windows contain.
         group: (N,) number of the keypose that follows each window, different for each episode;
             if None, windows have no keyposes.
+        until_takeover_s: (N,) see `until_takeover_s`; 0 for windows with labels.
     """
 
     def __init__(
@@ -308,6 +313,7 @@ class Windows:
         self._index_actions(episodes)
         self._index_past(episodes)
         self._index_events(keyposes_of, starts)
+        self._index_takeovers(episodes, starts)
         maker = settings.clouds
         self._clouds = _clouds(maker, episodes, starts, keyposes_of) if maker else None
 
@@ -321,6 +327,36 @@ class Windows:
         most = max(map(len, keyposes)) + 1
         self.group = self.episode * most + self._small["keypose/number"] + 1
 
+    def _index_takeovers(self, episodes: Sequence[StoredEpisode], starts: Sequence[Array]) -> None:
+        """Reads who leads at each window, and the labels of experts."""
+        pairs = list(zip(episodes, starts, strict=True))
+        self.until_takeover_s = np.concatenate(
+            [until_takeover_s(episode.attributes, steps) for episode, steps in pairs]
+        )
+        first = np.cumsum([0, *map(len, starts)])
+        settings = self.settings
+        most = 0 if self.group is None else int(self.group.max()) + 1
+        for number, (episode, steps) in enumerate(pairs if settings.labels else ()):
+            labels = Labels.of(
+                episode,
+                steps,
+                self.contract,
+                settings.events,
+                gripper_commands=settings.gripper_commands,
+            )
+            if labels is None:
+                continue
+            chosen = first[number] + labels.window
+            self.until_takeover_s[chosen] = 0.0
+            count, length = labels.motion.shape[:2]
+            self._ahead[chosen] = len(self._actions) + length * np.arange(count)
+            self._last[chosen] = self._ahead[chosen] + length - 1
+            self._actions = np.concatenate([self._actions, *labels.motion])
+            for key, targets in labels.keyposes.items():
+                self._small[key][chosen] = targets
+            if self.group is not None:
+                self.group[chosen] = most + number
+
     def _index_past(self, episodes: Sequence[StoredEpisode]) -> None:
         """Reads the small arrays of every step, if windows have a past."""
         with_images = self.settings.past_images
@@ -333,17 +369,19 @@ class Windows:
     def _index_actions(self, episodes: Sequence[StoredEpisode]) -> None:
         """Concatenates the actions.
 
-        `_first` and `_last` are the rows of each window in them.
+        `_first` is the row of each window in them, `_ahead` that of the first target, `_last` that
+        of the last one.
         """
         actions = [np.array(episode.arrays["action"]) for episode in episodes]
         if self.settings.gripper_commands:
             actions = [with_commands(each, self.contract) for each in actions]
-        self._actions = np.concatenate(actions)
+        self._actions: Array = np.concatenate(actions)
         lengths = np.array([episode.steps for episode in episodes])
         ends = np.cumsum(lengths)
-        self._last = (ends - 1)[self.episode]
+        self._last: Array = (ends - 1)[self.episode]
         self._relative = np.array([each.mode == "relative" for each in self.contract.action])
         self._first = (ends - lengths)[self.episode] + self.step
+        self._ahead: Array = self._first.copy()
 
     def __len__(self) -> int:
         return len(self.step)
@@ -384,7 +422,7 @@ class Windows:
             )
         else:
             batch |= self._clouded(chosen)
-        ahead = self._first[chosen, None] + np.arange(self.settings.chunk)
+        ahead = self._ahead[chosen, None] + np.arange(self.settings.chunk)
         last = self._last[chosen, None]
         batch["action"] = self._actions[np.minimum(ahead, last)]
         if self._relative.any():  # A repeated difference would move the target on.

@@ -32,6 +32,10 @@ from stringline.datasets.store.zarr_layout import (
     read_metadata,
 )
 
+INTERVENTIONS = "interventions"
+"""Entry of `extra` of an episode in which a policy acts: the parts in which an expert or a person
+leads in its place, as pairs of the first step and the step after the last."""
+
 _FIELDS = ("task", "seed", "success", "source", "instruction")
 
 
@@ -61,6 +65,12 @@ class EpisodeAttributes:
             raise ValueError(f"The seed is {self.seed}; allowed: 0 and above.")
         if not self.task:
             raise ValueError("An episode needs the name of its task.")
+
+    @property
+    def interventions(self) -> list[tuple[int, int]] | None:
+        """The parts in which an expert or a person leads; None in an episode without a policy."""
+        parts = self.extra.get(INTERVENTIONS)
+        return None if parts is None else [(int(first), int(last)) for first, last in parts]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON; `cameras` repeats the names of the contract for other readers."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.episode import INTERVENTIONS, EpisodeAttributes
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
 from stringline.real_robot.device.device_process import DeviceProcess
@@ -182,7 +182,7 @@ class DeploymentEpisode:
         self.take(everything=True)
         if not self.steps:
             return {"name": "", "steps": 0, "lost": self.lost}
-        about = {"interventions": self.interventions(), "lost_records": self.lost, **extra}
+        about = {INTERVENTIONS: self.interventions(), "lost_records": self.lost, **extra}
         return {"name": self._writer.commit(success, about), "steps": self.steps, "lost": self.lost}
 
     def interventions(self) -> list[list[int]]:

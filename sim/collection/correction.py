@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.contract import Array
+from stringline.datasets.contract.contract import LABELLED_STEPS, LABELS, Array
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.sim.collection.demonstration import Recording, Rows, look, recording_of
@@ -150,6 +150,6 @@ class Labels:
         if not self._steps:
             return {}
         return {
-            "expert/step": np.array(self._steps, np.int32),
-            "expert/action": np.stack(self._motions),
+            LABELLED_STEPS: np.array(self._steps, np.int32),
+            LABELS: np.stack(self._motions),
         }

@@ -12,6 +12,7 @@ from stringline.datasets.contract.contract import Array
 from stringline.datasets.contract.distributions import distribution
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
+from stringline.datasets.store.episode import INTERVENTIONS
 from stringline.sim.collection.disturbances import SHARES, LostGrasp, MissedGrasp, Slip
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import Expert
@@ -62,9 +63,9 @@ class Recording:
             "takeover": self.takeover,
         }
         disturbances = {name: dict(event) for name, event in events.items() if event is not None}
-        drawn = {"drawn": dict(self.drawn)} if self.drawn else {}
+        drawn: dict[str, Any] = {"drawn": dict(self.drawn)} if self.drawn else {}
         if self.interventions is not None:
-            drawn["interventions"] = [list(part) for part in self.interventions]
+            drawn[INTERVENTIONS] = [list(part) for part in self.interventions]
         if self.error and self.interventions is not None:
             drawn["ended"] = self.error
         return disturbances | drawn | ({"segments": list(self.segments)} if self.segments else {})

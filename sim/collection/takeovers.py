@@ -154,7 +154,7 @@ class TakeoverSigns:
         position = self._recent[-1][arm]
         props = self._env.task.props.values()
         gaps = [np.linalg.norm(self._scene.pose(p)[:3, 3] - position) - p.reach for p in props]
-        return min(gaps) < NEAR_M and not is_between_pads(self._env, self._scene.gripper(arm))
+        return bool(min(gaps) < NEAR_M) and not is_between_pads(self._env, self._scene.gripper(arm))
 
 
 def is_between_pads(env: TaskEnvironment, T_base_gripper: Matrix) -> bool:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.extensions.trust import Trust
+from stringline.datasets.loading.corrections import correction_weights
 from stringline.datasets.loading.mixture import MixedWindows, Source, mixed_contract
 from stringline.datasets.loading.sampler import (
     BatchSampler,
@@ -274,12 +275,14 @@ class TrainingData:
         names: Sequence[Sequence[str]],
         *,
         segments: bool = False,
+        labels: bool = False,
         pad_last_action_s: float = 0.0,
     ) -> Windows | MixedWindows:
         """Returns windows of the named episodes of each store with the inputs of a policy.
 
-        With `segments` they have the segments of images as well, as far as these are stored. The
-        last action of an episode is repeated for `pad_last_action_s` seconds.
+        With `segments` they have the segments of images as well, as far as these are stored, and
+        with `labels` the targets of experts. The last action of an episode is repeated for
+        `pad_last_action_s` seconds.
 
         Raises:
             ValueError: The data lack an input of the policy, such as a camera.
@@ -290,6 +293,7 @@ class TrainingData:
         settings = replace(
             policy.window_settings(),
             segments=segments,
+            labels=labels,
             pad_last_action_steps=round(pad_last_action_s * policy.contract.control_hz),
         )
         if not self._mixed:
@@ -426,7 +430,9 @@ class WindowBatches:
     belong to its long ways. Windows in the first `oversample_first_s` seconds of an episode are
     `oversample_factor` times as probable. With `equal_tasks`, windows of each task (see
     `task_names`) are drawn equally often; the weights of stores then apply among the windows of one
-    task. `num_workers` threads read ahead, into page-locked memory with `pin_memory`.
+    task. `corrections` and `corrections_lead_s` then scale the shares of corrections and
+    demonstrations, see `correction_weights`. `num_workers` threads read ahead, into page-locked
+    memory with `pin_memory`.
     """
 
     def __init__(
@@ -438,6 +444,8 @@ class WindowBatches:
         oversample_first_s: float = 0.0,
         oversample_factor: float = 1.0,
         equal_tasks: bool = False,
+        corrections: float | None = None,
+        corrections_lead_s: float = 0.0,
         num_workers: int = 1,
         pin_memory: bool = False,
     ) -> None:
@@ -455,6 +463,8 @@ class WindowBatches:
             weights = equal_shares(weights, tasks[windows.episode])
             named, counts = np.unique(tasks, return_counts=True)
             logger.info("equal_tasks: %s.", named_counts(dict(zip(named, counts, strict=True))))
+        until_s = windows.until_takeover_s
+        weights = correction_weights(weights, until_s, corrections, corrections_lead_s)
         self._sampler = BatchSampler(len(windows), batch_size, seed, weights=weights)
 
     def stream(
@@ -487,13 +497,18 @@ class WindowBatches:
 
 
 class HeldOutBatches:
-    """Batches of up to `count` evenly spaced held-out windows, the same in each call."""
+    """Batches of up to `count` evenly spaced held-out windows, the same in each call.
+
+    Windows that a policy leads are left out.
+    """
 
     def __init__(self, windows: Windows | MixedWindows, batch_size: int, count: int) -> None:
         self._windows = windows
-        self._chosen = np.unique(
-            np.linspace(0, len(windows) - 1, min(count, len(windows))).round().astype(np.int64)
-        )
+        until_s = windows.until_takeover_s
+        led = np.flatnonzero(np.isnan(until_s) | (until_s == 0))
+        among = led if len(led) else np.arange(len(windows))
+        spaced = np.linspace(0, len(among) - 1, min(count, len(among))).round().astype(np.int64)
+        self._chosen = among[np.unique(spaced)]
         self._batch_size = batch_size
 
     def __call__(self) -> Iterator[Mapping[str, Tensor]]:
@@ -518,6 +533,8 @@ def training_batches(
         oversample_first_s=settings.oversample_first_s,
         oversample_factor=settings.oversample_factor,
         equal_tasks=settings.equal_tasks,
+        corrections=settings.corrections,
+        corrections_lead_s=settings.corrections_lead_s,
         num_workers=trainer.num_workers,
         pin_memory=trainer.pin_memory,
     )

@@ -267,6 +267,7 @@ class TrainingPlan:
             policy,
             self.data.training,
             segments=settings.reads_segments,
+            labels=settings.labels,
             pad_last_action_s=settings.pad_last_action_s,
         )
 
@@ -293,6 +294,7 @@ class TrainingPlan:
             "early": [settings.oversample_first_s, settings.oversample_factor],
             "equal_tasks": settings.equal_tasks,
             "pad_last_action_s": settings.pad_last_action_s,
+            **settings.correcting,
             "augmentation": settings.transforms,
             "initialisation": initialisation,
         }

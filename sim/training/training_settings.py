@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stringline.datasets.augmentation.augment import Augmentation
-from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE
+from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE, Range
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.training.checkpoint import load_description
@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # It loads the simulation, which most trainings do not need.
 
 logger = logging.getLogger(__name__)
 
+SHARES = Range(above=0, most=1)
 # The encoder of a policy has other cameras, and has no CLS.
 _POLICY_ENCODER = "observation_encoder"
 _TAKEN = ("tokenise", "blocks")
@@ -152,6 +153,12 @@ class TrainingSettings:
         oversample_first_s: See `WindowBatches`.
         oversample_factor: See `WindowBatches`.
         equal_tasks: See `WindowBatches`.
+        corrections: Share of the windows in which somebody leads who took over from a policy, and
+            of labels, above 0 to 1; the others are those of demonstrations. If None, all windows
+            are alike, also those that a policy leads.
+        corrections_lead_s: Seconds before a takeover whose windows count as corrections; their
+            targets are the actions of the policy, or labels.
+        labels: Whether windows with labels of an expert have these as targets.
         pad_last_action_s: Seconds after the end of an episode for which its last action is a
             target.
         held_out: Number of held-out episodes of each store, for probe and validation; at most a
@@ -172,6 +179,9 @@ class TrainingSettings:
     oversample_first_s: float = 0.0
     oversample_factor: float = 1.0
     equal_tasks: bool = False
+    corrections: float | None = None
+    corrections_lead_s: float = 0.0
+    labels: bool = False
     pad_last_action_s: float = 0.0
     held_out: int = 16
     augmentation: Mapping[str, Any] | None = None
@@ -185,11 +195,33 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         WHOLE.check(held_out=self.held_out, validation_windows=self.validation_windows)
         NOT_NEGATIVE.check(
-            oversample_first_s=self.oversample_first_s, pad_last_action_s=self.pad_last_action_s
+            oversample_first_s=self.oversample_first_s,
+            pad_last_action_s=self.pad_last_action_s,
+            corrections_lead_s=self.corrections_lead_s,
         )
+        self._check_corrections()
         POSITIVE.check(oversample_factor=self.oversample_factor)
         if not isinstance(self.equal_tasks, bool):
             raise ValueError(f"dataset.equal_tasks is {self.equal_tasks!r}; allowed: true, false.")
+
+    def _check_corrections(self) -> None:
+        if self.corrections is not None:
+            SHARES.check(**{"dataset.corrections": self.corrections})
+        if not isinstance(self.labels, bool):
+            raise ValueError(f"dataset.labels is {self.labels!r}; allowed: true, false.")
+        if self.corrections is None and (self.labels or self.corrections_lead_s):
+            name = "labels" if self.labels else "corrections_lead_s"
+            raise ValueError(
+                f"dataset.{name} needs a share of corrections: set dataset.corrections=0.5, say."
+            )
+
+    @property
+    def correcting(self) -> dict[str, Any]:
+        """The settings of corrections that decide on the weights of a run; empty without them."""
+        if self.corrections is None:
+            return {}
+        names = ("corrections", "corrections_lead_s", "labels")
+        return {name: getattr(self, name) for name in names}
 
     def build_augmentation(self) -> Augmentation | None:
         """Builds the augmentation; None if it has no transforms."""
