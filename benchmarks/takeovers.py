@@ -15,7 +15,6 @@ counted apart: nothing can continue them. Names are `takeovers/<task>` and `take
 the value is the share of successes, `interval` its 95 % Wilson interval.
 """
 
-import time
 from contextlib import closing
 from dataclasses import dataclass
 

@@ -327,6 +327,32 @@ class Windows:
         most = max(map(len, keyposes)) + 1
         self.group = self.episode * most + self._small["keypose/number"] + 1
 
+    def _index_past(self, episodes: Sequence[StoredEpisode]) -> None:
+        """Reads the small arrays of every step, if windows have a past."""
+        with_images = self.settings.past_images
+        self._past_contract = self.contract if with_images else self.contract.with_cameras()
+        if not self.settings.past:
+            return
+        every = [np.arange(episode.steps) for episode in episodes]
+        self._every = small_arrays(episodes, every, self._past_contract)
+
+    def _index_actions(self, episodes: Sequence[StoredEpisode]) -> None:
+        """Concatenates the actions.
+
+        `_first` is the row of each window in them, `_ahead` that of the first target, `_last` that
+        of the last one.
+        """
+        actions = [np.array(episode.arrays["action"]) for episode in episodes]
+        if self.settings.gripper_commands:
+            actions = [with_commands(each, self.contract) for each in actions]
+        self._actions: Array = np.concatenate(actions)
+        lengths = np.array([episode.steps for episode in episodes])
+        ends = np.cumsum(lengths)
+        self._last: Array = (ends - 1)[self.episode]
+        self._relative = np.array([each.mode == "relative" for each in self.contract.action])
+        self._first = (ends - lengths)[self.episode] + self.step
+        self._ahead: Array = self._first.copy()
+
     def _index_takeovers(self, episodes: Sequence[StoredEpisode], starts: Sequence[Array]) -> None:
         """Reads who leads at each window, and the labels of experts."""
         pairs = list(zip(episodes, starts, strict=True))
@@ -356,32 +382,6 @@ class Windows:
                 self._small[key][chosen] = targets
             if self.group is not None:
                 self.group[chosen] = most + number
-
-    def _index_past(self, episodes: Sequence[StoredEpisode]) -> None:
-        """Reads the small arrays of every step, if windows have a past."""
-        with_images = self.settings.past_images
-        self._past_contract = self.contract if with_images else self.contract.with_cameras()
-        if not self.settings.past:
-            return
-        every = [np.arange(episode.steps) for episode in episodes]
-        self._every = small_arrays(episodes, every, self._past_contract)
-
-    def _index_actions(self, episodes: Sequence[StoredEpisode]) -> None:
-        """Concatenates the actions.
-
-        `_first` is the row of each window in them, `_ahead` that of the first target, `_last` that
-        of the last one.
-        """
-        actions = [np.array(episode.arrays["action"]) for episode in episodes]
-        if self.settings.gripper_commands:
-            actions = [with_commands(each, self.contract) for each in actions]
-        self._actions: Array = np.concatenate(actions)
-        lengths = np.array([episode.steps for episode in episodes])
-        ends = np.cumsum(lengths)
-        self._last: Array = (ends - 1)[self.episode]
-        self._relative = np.array([each.mode == "relative" for each in self.contract.action])
-        self._first = (ends - lengths)[self.episode] + self.step
-        self._ahead: Array = self._first.copy()
 
     def __len__(self) -> int:
         return len(self.step)
