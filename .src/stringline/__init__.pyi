@@ -172,6 +172,7 @@ from stringline.real_robot.robots.arm_backend import ArmBackend as ArmBackend
 from stringline.real_robot.safety.filter import SafetyFilter as SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits as SafetyLimits
 from stringline.sim.collection.demonstration import record_episode as record_episode
+from stringline.sim.collection.takeovers import Takeovers as Takeovers
 from stringline.sim.environment.environment import TaskEnvironment as TaskEnvironment
 from stringline.sim.evaluation.runner import Evaluation as Evaluation
 from stringline.sim.experts.expert_registry import make_expert as make_expert
