@@ -55,9 +55,11 @@ from stringline.datasets.formats.lerobot_tables import (
 )
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 from stringline.datasets.formats.video import frames_at
+from stringline.datasets.store.episode import INTERVENTIONS
 
 REWARD = "next.reward"
 SUCCESS = "next.success"
+INTERVENTION = "intervention"
 BOOKKEEPING = (
     "timestamp",
     "frame_index",
@@ -67,6 +69,7 @@ BOOKKEEPING = (
     "next.done",
     REWARD,
     SUCCESS,
+    INTERVENTION,
 )
 COLOURS_AND_ALPHA = 4
 
@@ -146,7 +149,7 @@ class LeRobotReader:
         features = info["features"]
         state_names, action_names = (names_of(features, *k) for k in (self._state, self._action))
         meaning = self._layout.meaning(state_names, action_names)
-        named = (*self._state, *self._action, "timestamp", REWARD, SUCCESS)
+        named = (*self._state, *self._action, "timestamp", REWARD, SUCCESS, INTERVENTION)
         wanted = [key for key in dict.fromkeys(named) if key in features]
         others = self._others(features, cameras)
         series = [key for key, feature in others.items() if _type_of_numbers(feature)]
@@ -176,7 +179,11 @@ class LeRobotReader:
             self._camera_frames(cameras, location, start, time, hz),
             instruction=instructions.text,
             success=bool(columns[SUCCESS].any()) if SUCCESS in columns else None,
-            extra={**instructions.extra, **split_of(info, location.number)},
+            extra={
+                **instructions.extra,
+                **split_of(info, location.number),
+                **_interventions(columns),
+            },
             camera_poses=poses,
             skipped_fields={
                 **skipped_fields,
@@ -297,6 +304,15 @@ def _type_of_numbers(feature: Mapping[str, Any]) -> np.dtype[Any] | None:
     """Returns the type of a feature with numbers; LeRobot has others, such as `language`."""
     name = feature["dtype"]
     return np.dtype(name) if _NUMBERS.fullmatch(name) else None
+
+
+def _interventions(columns: Mapping[str, Array]) -> dict[str, Any]:
+    """Returns the parts in which a person leads in place of a policy, if they are recorded."""
+    if INTERVENTION not in columns:
+        return {}
+    led = np.asarray(columns[INTERVENTION]).reshape(-1).astype(np.int8)
+    edges = np.flatnonzero(np.diff(led, prepend=0, append=0))
+    return {INTERVENTIONS: edges.reshape(-1, 2).tolist()}
 
 
 def _further(

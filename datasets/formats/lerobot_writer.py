@@ -19,7 +19,7 @@ from stringline.datasets.formats.foreign import SkippedFields
 from stringline.datasets.formats.image_codecs import png
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.video import check_encoder, write_video
-from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.store.episode import INTERVENTIONS, StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 
 STATE = "observation.state"
@@ -27,8 +27,11 @@ ACTION = "action"
 REWARD = "next.reward"
 SUCCESS = "next.success"
 DONE = "next.done"
+INTERVENTION = (
+    "intervention"  # Whether a person leads in place of a policy, as lerobot-rollout writes.
+)
 INDICES = ("frame_index", "episode_index", "index", "task_index")
-RESERVED = (STATE, ACTION, REWARD, SUCCESS, DONE, "timestamp", *INDICES)
+RESERVED = (STATE, ACTION, REWARD, SUCCESS, DONE, INTERVENTION, "timestamp", *INDICES)
 SAID = (PER_STEP, f"attribute {INSTRUCTIONS}")
 Table = dict[str, Array]
 
@@ -41,6 +44,7 @@ class NumericFeatures:
         tasks: All instructions.
         reward: Whether all episodes have rewards.
         success: Whether the success of all episodes is known.
+        interventions: Whether it is known for all episodes where a person or an expert leads.
         series: Key and type of the arrays (T,) and (T, D) of further features by their names.
     """
 
@@ -48,6 +52,7 @@ class NumericFeatures:
     tasks: Sequence[str]
     reward: bool
     success: bool
+    interventions: bool
     series: Mapping[str, str]
 
     @classmethod
@@ -59,13 +64,18 @@ class NumericFeatures:
             list(dict.fromkeys(text for each in episodes for text in tasks_of(each))),
             "reward" in exporting.common_keys(episodes),
             all(each.attributes.success is not None for each in episodes),
+            all(each.attributes.interventions is not None for each in episodes),
             {name: key for name, key in named.items() if name not in RESERVED},
         )
 
     @property
     def held(self) -> set[str]:
         """The keys and attributes of episodes that the features contain."""
-        optional = {"reward": self.reward, "success": self.success}
+        optional = {
+            "reward": self.reward,
+            "success": self.success,
+            f"attribute {INTERVENTIONS}": self.interventions,
+        }
         keys = {"action", "joints/position", "instruction", *SAID, *self.series.values()}
         return keys | {name for name, there in optional.items() if there}
 
@@ -106,6 +116,10 @@ class NumericFeatures:
             found[SUCCESS] = (steps == steps[-1]) & bool(episode.attributes.success)
         if self.reward or self.success:
             found[DONE] = steps == steps[-1]
+        if self.interventions:
+            parts = episode.attributes.interventions or []
+            led = [(steps >= first) & (steps < last) for first, last in parts]
+            found[INTERVENTION] = np.any([np.zeros(len(steps), bool), *led], axis=0)
         return found | {name: np.asarray(arrays[key]) for name, key in self.series.items()}
 
     def _task_numbers(self, episode: StoredEpisode) -> Array:

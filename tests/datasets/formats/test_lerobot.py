@@ -222,6 +222,27 @@ def test_a_state_and_an_action_of_one_number_are_scalars(
         assert episode.attributes.contract.joints == ("slider",)
 
 
+def test_interventions_come_in_and_go_out(dataset: Recorded, tmp_path: Path) -> None:
+    """As `lerobot-rollout` marks the frames in which a person leads; usually there are no marks."""
+    root = dataset.write()
+    described(root, features={"intervention": {"dtype": "bool", "shape": [1], "names": None}})
+    with_columns(
+        root,
+        lambda t: {"intervention": pa.array(np.isin(t["frame_index"].to_numpy(), (1, 2, 4)))},
+    )
+    store, outcome = dataset.imported()
+    assert (outcome.refused, outcome.skipped_fields) == ({}, {})
+    expected = [[(1, 3), (4, 5)], [(1, 3), (4, 5)], [(1, 3)]]
+    assert [each.attributes.interventions for each in store.episodes()] == expected
+    skipped_fields = LeRobotWriter(images="image").write(store, tmp_path / "export")
+    assert "attribute interventions" not in {name for name, _ in skipped_fields}
+    info = json.loads((tmp_path / "export/meta/info.json").read_text())
+    assert info["features"]["intervention"] == {"dtype": "bool", "shape": [1], "names": None}
+    again = EpisodeStore.create(tmp_path / "again")
+    import_data(LeRobotReader(OPENINGS), tmp_path / "export", again)
+    assert [each.attributes.interventions for each in again.episodes()] == expected
+
+
 ARM = [f"joint_{place}" for place in range(6)]
 NAMES: list[tuple[Any, list[str]]] = [
     ([*ARM, "gripper"], [*ARM, "gripper"]),

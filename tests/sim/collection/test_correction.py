@@ -74,16 +74,14 @@ def corrected(world: TaskEnvironment, seed: int, takeovers: Takeovers, limit: fl
     """Runs an episode of `Drift` with corrections."""
     expert = make_correcting_expert(TASK)
     session = Drift(world.contract).session(seed)
-    course = record_correction(
-        world, expert, seed, takeovers, time_limit_s=limit, execute_steps=10
-    )
+    course = record_correction(world, expert, seed, takeovers, time_limit_s=limit, execute_steps=10)
     observation = next(course)
     while True:
         try:
             observation = course.send(session.plan(observation))
         except StopIteration as end:
-            assert isinstance(end.value, Recording)
-            return end.value
+            recording: Recording = end.value
+            return recording
 
 
 @pytest.mark.slow
@@ -132,7 +130,6 @@ def test_a_fallen_object_ends_the_episode_with_that_reason(world: TaskEnvironmen
     bowl = world.task.props["bowl"]
     bowl.set_pose(world.physics, np.array([0.0, 0.0, -0.5]))
     with pytest.raises(StopIteration) as end:
-        course.send(Drift(world.contract).session(0).plan(observation))
         course.send(Drift(world.contract).session(0).plan(observation))
     assert end.value.value.error == "bowl lies on the floor"
 
@@ -195,7 +192,10 @@ def test_corrections_are_collected_continued_and_repeated(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda: replace(RECIPE, task="gym_aloha_insertion"), "third-party task .* cannot take over"),
+        (
+            lambda: replace(RECIPE, task="gym_aloha_insertion"),
+            "third-party task .* cannot take over",
+        ),
         (lambda: replace(RECIPE, noise_rad=0.02), "noise_rad is 0.02, but corrections are not"),
         (lambda: Takeovers(drawn=2.0), "takeovers.drawn must be a number from 0 to 1"),
         (lambda: Takeovers(from_s=9.0), "from_s is 9 and until_s 8"),
