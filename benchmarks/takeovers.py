@@ -73,7 +73,7 @@ def spoil(world: TaskEnvironment, seed: int, way: str, share: float) -> Vector |
     """Runs a plain expert until the takeover; returns its last targets, or None after success."""
     rng = np.random.default_rng([seed, WAYS.index(way)])
     end = share * rng.uniform(0.3, min(world.time_limit_s / 2, LATEST_S))
-    wandering = Wandering(world, rng)
+    wandering = Wandering(world, rng) if way == "wandering" else None
     expert = make_correcting_expert(world.task.name, varied=False)
     world.begin(seed)
     expert.reset(world, rng)
@@ -81,7 +81,7 @@ def spoil(world: TaskEnvironment, seed: int, way: str, share: float) -> Vector |
     opened: dict[str, float] = {}
     while True:
         action = expert.act(world).copy()
-        if way == "wandering" and world.time > end - WANDERING_S:
+        if wandering is not None and world.time > end - WANDERING_S:
             action += wandering.next()
         if way == "opened" and world.time >= end and not opened:
             holding = [arm for arm in world.embodiment.arms if scene.held(arm)]

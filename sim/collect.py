@@ -153,11 +153,11 @@ def _check_expert(recipe: Recipe) -> None:
             "over; allowed: the tasks of this package, or yours with an expert that can."
         )
     make_correcting_expert(recipe.task, varied=recipe.varied)
-    disturbed = ("noise_rad", "lost_grasps", "missed_grasps")
+    disturbed = ("noise_rad", "lost_grasps", "missed_grasps", "human_like")
     if given := [name for name in disturbed if getattr(recipe, name)]:
         raise ValueError(
             f"{given[0]} is {getattr(recipe, given[0])}, but corrections are not disturbed: the "
-            f"policy makes the errors; allowed with a policy: {given[0]}=0."
+            f"policy makes the errors. Leave it out, or leave policy out."
         )
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.policies.checkpoints.load import open_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.chunks.chunk import Policy
@@ -62,8 +61,10 @@ def open_corrected(
     torch.set_num_threads(1)  # The parallel simulations use the other processors.
     record = TrainingRecord.read(checkpoint)
     if record.tasks and task.name not in record.tasks:
-        error = unknown_name(f"task of the training of {checkpoint}", task.name, record.tasks)
-        raise ValueError(f"{error} Choose task={next(iter(record.tasks))}, or another checkpoint.")
+        raise ValueError(
+            f"task is {task.name}, but {checkpoint} was trained on {', '.join(record.tasks)}. "
+            f"Choose task={next(iter(record.tasks))}, or another checkpoint."
+        )
     policy, digest = open_policy(checkpoint, device=device)
     contract = policy.contract
     own = instruction_of(task.name, task.options, task.embodiment)

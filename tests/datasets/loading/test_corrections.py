@@ -11,7 +11,7 @@ from stringline.datasets.editing.edit import trim
 from stringline.datasets.loading.corrections import correction_weights
 from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.loading.mixture import MixedWindows, Source
-from stringline.datasets.loading.windows import Windows
+from stringline.datasets.loading.windows import Windows, WindowSettings
 from stringline.datasets.store.episode import INTERVENTIONS, EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 
@@ -76,13 +76,13 @@ def test_a_label_is_the_target_of_its_window_alone(
     same = corrected_store(tmp_path / "same")
     course = grasp_episode(1)["action"]
     other = corrected_store(tmp_path / "other", motion=course)
-    settings = {"every_step": True, "chunk": 16, "events": events}
-    plain = Windows(same, **settings)
+    settings = WindowSettings(every_step=True, chunk=16, events=events)
+    plain = Windows(same, settings)
     window = int(np.flatnonzero(plain.step == STEP)[0])
     executed = plain[window]
     assert plain.until_takeover_s[window] > 0
     for store, labelled in ((same, executed), (other, None)):
-        windows = Windows(store, labels=True, **settings)
+        windows = Windows(store, settings, labels=True)
         assert windows.until_takeover_s[window] == 0
         found = windows[window]
         for key in found:
@@ -93,7 +93,7 @@ def test_a_label_is_the_target_of_its_window_alone(
             np.testing.assert_array_equal(value, plain.batch(rest)[key], err_msg=key)
     np.testing.assert_array_equal(found["action"], course[STEP : STEP + 16])
     if events:
-        grasp = Windows(grasp_store(tmp_path / "b", (0.02, 0.02), blind=True), **settings)
+        grasp = Windows(grasp_store(tmp_path / "b", (0.02, 0.02), blind=True), settings)
         second = int(np.flatnonzero((grasp.step == STEP) & (grasp.episode == 1))[0])
         for key in ("keypose/pose", "keypose/acting", "keypose/after"):
             np.testing.assert_allclose(found[key], grasp[second][key], atol=1e-5, err_msg=key)

@@ -32,7 +32,6 @@ from stringline.sim.experts.expert_registry import make_correcting_expert, make_
 from stringline.sim.replay import replay_episode
 
 TASK = "bowl_on_rack"
-SEEN = {"cameras": ("overhead",), "image_size": 16, "time_limit_s": 60.0}
 NO_SIGN = Takeovers(drawn=0.0, stalled_s=0.0, stage_s=0.0, beside=False)
 STALLS = replace(NO_SIGN, stalled_s=0.4)
 RECIPE = Recipe(TASK, cameras=("overhead",), image_size=16, frame_hz=5.0, takeovers=STALLS)
@@ -41,7 +40,9 @@ RECIPE = Recipe(TASK, cameras=("overhead",), image_size=16, frame_hz=5.0, takeov
 @pytest.fixture(scope="module")
 def world() -> Iterator[TaskEnvironment]:
     """The world of the task, with one small camera."""
-    with closing(make_environment(TASK, **SEEN)) as world:
+    with closing(
+        make_environment(TASK, cameras=("overhead",), image_size=16, time_limit_s=60.0)
+    ) as world:
         yield world
 
 
