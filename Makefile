@@ -83,8 +83,9 @@ interop: $(DEV) $(OLD_NUMCODECS) $(INTEROP)/.installed $(INTEROP)/.installed-dra
 	INTEROP_PATH=$(INTEROP)-zarr2/diffusion_policy PYTHONPATH=.src $(BIN)/python \
 	  tests/datasets/formats/check_replay_buffer.py $(INTEROP)-zarr2/bin/python
 	PYTHONPATH=.src $(BIN)/python tests/real_robot/drivers/lcm/check_drake.py $(INTEROP)/bin/python
-	@if command -v $(NEWER) >/dev/null; then $(MAKE) interop-newest; else \
-	  echo "The newest lerobot needs Python 3.12; name it: make interop NEWER=python3.12" >&2; fi
+	@if $(NEWER) -c "" 2>/dev/null; then $(MAKE) interop-newest; else \
+	  echo "The newest lerobot needs Python 3.12, and $(NEWER) does not start; name one:" \
+	    "make interop NEWER=/path/to/python3.12" >&2; fi
 
 interop-newest: $(DEV) $(INTEROP)-newest/.installed
 	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_lerobot.py $(INTEROP)-newest/bin/python

@@ -4,6 +4,7 @@ Policies cannot be imported here, so some of their needs are stated again; a tes
 lines.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,10 @@ from stringline.datasets.store.store import EpisodeStore
 
 PATCH = 16
 """Pixels per side of a patch, by default."""
+USUAL_PATCHES = 256
+"""Patches of all cameras in a training of the simulated tasks: four images of 128x128."""
+MOST_PATCHES = 512
+"""Above it a copy is smaller: with 2400, of two cameras of 480x640, a step takes 35 s of a core."""
 CHUNK: int = declared("stringline.DiffusionPolicy")["chunk"].default  # type: ignore[assignment]
 """Actions of a chunk, by default."""
 ENCODER = "policy/observation_encoder"
@@ -99,21 +104,61 @@ def _chunks(
     longest = max(episode.steps for episode in episodes)
     chunk = {"policy.chunk": longest} if longest < CHUNK else {}
     options = {**chosen, **chunk, **_chosen(episodes, cameras)}
-    if not any(camera.height % PATCH or camera.width % PATCH for camera in cameras):
+    patches = _patches(cameras)
+    if patches <= MOST_PATCHES and not _cut(cameras):
         return _command(store.path, options), ()
-    rows, columns = (
-        max(PATCH, min(sides) // PATCH * PATCH)
-        for sides in zip(*((camera.height, camera.width) for camera in cameras), strict=True)
-    )
+    rows, columns = training_size(cameras)
     copy = Path(f"{store.path}_{rows}x{columns}")
     sizes = {"store": str(store.path), "output": str(copy), "height": rows, "width": columns}
     copying = f"stringline-data {command_line('cache', sizes)}"
+    why = (
+        f"Rows and columns of images must be multiples of the patch, {PATCH},"
+        if _cut(cameras)
+        else f"The images have {patches} patches, too many for a training on CPU cores,"
+    )
     note = (
-        f"Rows and columns of images must be multiples of the patch, {PATCH}, so a copy with "
-        f"smaller images comes first; image_size=[{rows},{columns}] image_fit=crop of the import "
-        "does the same."
+        f"{why} so a copy with smaller images comes first; image_size=[{rows},{columns}] "
+        "image_fit=crop of the import does the same."
     )
     return f"{copying} && {_command(copy, options)}", (note,)
+
+
+def _patches(cameras: Sequence[Camera]) -> int:
+    return sum((camera.height // PATCH) * (camera.width // PATCH) for camera in cameras)
+
+
+def _cut(cameras: Sequence[Camera]) -> bool:
+    """Returns whether the edge of an image cuts a patch."""
+    return any(camera.height % PATCH or camera.width % PATCH for camera in cameras)
+
+
+def training_size(cameras: Sequence[Camera]) -> tuple[int, int]:
+    """Returns rows and columns of whole patches for a copy with smaller images.
+
+    At most the size of the smallest camera. Images with more than `MOST_PATCHES` patches get about
+    `USUAL_PATCHES`, with the rows and columns whose ratio is nearest to that of the images.
+    """
+    height = min(camera.height for camera in cameras)
+    width = min(camera.width for camera in cameras)
+    most_rows, most_columns = max(1, height // PATCH), max(1, width // PATCH)
+    if _patches(cameras) <= MOST_PATCHES:
+        return most_rows * PATCH, most_columns * PATCH
+    most = USUAL_PATCHES / len(cameras)
+    wide = width / height
+
+    def stretched(size: tuple[int, int]) -> float:
+        return abs(math.log(size[1] / size[0] / wide))
+
+    # Half of the patches at least; between them is a size of nearly every ratio, such as 3:4.
+    least = min(most, most_rows * most_columns) / 2
+    sizes = [
+        (rows, columns)
+        for rows in range(1, most_rows + 1)
+        for columns in range(1, most_columns + 1)
+        if least <= rows * columns <= most
+    ] or [(1, 1)]
+    rows, columns = min(sizes, key=lambda size: (round(stretched(size), 2), -size[0] * size[1]))
+    return rows * PATCH, columns * PATCH
 
 
 def _keyposes(

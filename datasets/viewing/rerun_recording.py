@@ -3,6 +3,7 @@
     world/cloud                         the fused cloud, base frame, a few times per second
     world/cameras/<camera>              frustum: pose and intrinsics; below it /rgb
     world/grippers/<arm>                pose, drawn as three axes
+    world/robot                         capsules of the links at the measured joints
     depth/<camera>                      depth images
     world/keyposes, keyposes            where the grippers act, see `keypose_views.py`
     action/<dimension>, joints/position/<joint>     plots
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera
+from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.pointclouds.clouds import cloud_cameras, fused_cloud, missing_for_cloud
@@ -33,6 +35,7 @@ APPLICATION = "stringline"
 AXES_M = 0.06
 FRUSTUM_M = 0.08
 POINT_RADIUS_M = 0.0015
+ROBOT_COLOUR = (150, 150, 160)
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ class Recorder:
                 stream, f"world/grippers/{arm}", arrays[f"T_base_gripper/{arm}"], self._steps()
             )
             stream.log(f"world/grippers/{arm}", rerun.TransformAxes3D(AXES_M), static=True)
+        self._robot(stream)
         self._plots(stream, "action", [dimension.name for dimension in contract.action])
         if "joints/position" in arrays:
             self._plots(stream, "joints/position", contract.joints)
@@ -239,6 +243,28 @@ class Recorder:
         )
         stream.send_columns(path, indexes=times, columns=columns)
 
+    def _robot(self, stream: Any) -> None:
+        """Logs the capsules around the links as wires, if the kinematics are known."""
+        robot = embodiment_of(self.episode.attributes.contract)
+        q = self.episode.arrays.get("joints/position")
+        if robot is None or q is None or not robot.capsule_mounts:
+            return
+        axes = robot.capsule_axes(np.asarray(q)).reshape(len(q), -1, 2, 3)
+        along = axes[:, :, 1] - axes[:, :, 0]
+        lengths = np.linalg.norm(along, axis=-1)
+        radii = [mount.radius for mount in robot.capsule_mounts] * len(robot.arms)
+        columns = self.rerun.Capsules3D.columns(
+            lengths=lengths.ravel(),
+            radii=np.tile(radii, len(q)),
+            translations=axes[:, :, 0].reshape(-1, 3),
+            quaternions=_turns_of_z(along, lengths).reshape(-1, 4),
+        ).partition([lengths.shape[1]] * len(q))
+        wires = self.rerun.Capsules3D.from_fields(
+            colors=[ROBOT_COLOUR], fill_mode=self.rerun.components.FillMode.MajorWireframe
+        )
+        stream.log("world/robot", wires, static=True)
+        stream.send_columns("world/robot", indexes=self._steps(), columns=columns)
+
     def _plots(self, stream: Any, key: str, names: Sequence[str]) -> None:
         for column, name in enumerate(names):
             values = self.rerun.Scalars.columns(scalars=self.episode.arrays[key][:, column])
@@ -248,3 +274,11 @@ class Recorder:
     def _set(stream: Any, at: dict[str, float | int]) -> None:
         stream.set_time("step", sequence=at["step"])
         stream.set_time("time", duration=at["time"])
+
+
+def _turns_of_z(along: Array, lengths: Array) -> Array:
+    """Returns quaternions (..., 4), xyzw, that turn the z axis into directions (..., 3)."""
+    x, y, z = np.moveaxis(along / np.maximum(lengths, 1e-12)[..., None], -1, 0)
+    opposite = 1.0 + z < 1e-9
+    turns = np.stack([np.where(opposite, 1.0, -y), x, np.zeros_like(x), 1.0 + z], axis=-1)
+    return np.asarray(turns / np.linalg.norm(turns, axis=-1, keepdims=True))

@@ -3,6 +3,7 @@
 A `Connection` answers every message with one.
 """
 
+import math
 import weakref
 from contextlib import suppress
 from types import TracebackType
@@ -181,7 +182,21 @@ class RemotePolicy:
         return connection, hello
 
     def needed(self, observation: Observation) -> dict[str, Any]:
-        """Returns the parts of an observation that the policy reads."""
+        """Returns the parts of an observation that the policy reads.
+
+        Raises:
+            ValueError: An image is larger than those of the training, so the server would refuse
+                the message. The policy itself checks the rest.
+        """
+        for camera in self.contract.cameras:
+            for key in (f"rgb/{camera.name}", f"depth/{camera.name}"):
+                sides = np.shape(observation.get(key, ()))[:2]
+                if len(sides) == 2 and math.prod(sides) > camera.height * camera.width:
+                    raise ValueError(
+                        f"{key} has {sides[0]}x{sides[1]} pixels; the policy was trained on "
+                        f"{camera.height}x{camera.width}. Reduce the images to that size "
+                        "(docs/remote.md)."
+                    )
         return {
             key: np.asarray(value)
             for key, value in observation.items()

@@ -76,6 +76,7 @@ FOLLOWED = {
     "tutorials/own-data.md": Page(
         ("runs/own.html", "runs/own.rrd", "runs/own_evaluation/report.html")
     ),
+    "tutorials/any-arm.md": Page(("runs/arm.rrd", "runs/arm_evaluation/report.html")),
     "tutorials/rgbd-data.md": Page(
         ("runs/rgbd_evaluation/report.html", "runs/rgbd_zarr_evaluation/report.html"),
         # The clouds of smaller images have too few points to be compared.

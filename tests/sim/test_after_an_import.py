@@ -67,6 +67,7 @@ def run_printed(call: Call, log: str) -> list[str]:
     return commands[-1][1:]
 
 
+OTHER_SIZES = {"odd size": (SIZE + 4, SIZE + 8), "large": (480, 640)}
 ORDER = f"layout.joints=[{','.join(JOINTS)}]"
 
 
@@ -78,6 +79,7 @@ ORDER = f"layout.joints=[{','.join(JOINTS)}]"
         ("bare", "policy.chunk=40", "no camera has depth and calibration (cameras=FILE"),
         ("unknown arm", "policy/observation_encoder=vit", "layout.embodiment=FILE.urdf, menagerie"),
         ("odd size", "policy.chunk=40", "multiples of the patch, 16"),
+        ("large", "policy.chunk=40", "image_size=[192,256]"),
     ],
 )
 def test_the_last_line_of_an_import_names_a_training_that_runs(
@@ -85,11 +87,11 @@ def test_the_last_line_of_an_import_names_a_training_that_runs(
 ) -> None:
     write_ur5e(tmp_path / "ur5e.urdf")
     folder = write_set(tmp_path / "recordings")
-    if kind == "odd size":
+    if kind in OTHER_SIZES:
         for file in folder.glob("*.hdf5"):
             with h5py.File(file, "a") as opened:
                 del opened["observations/images_depth"], opened["observations/images/front"]
-                shown = np.zeros((STEPS, SIZE + 4, SIZE + 8, 3), np.uint8)
+                shown = np.zeros((STEPS, *OTHER_SIZES[kind], 3), np.uint8)
                 opened["observations/images/front"] = shown
     options = () if kind == "unknown arm" else (ORDER,)
     if kind == "calibrated":

@@ -9,6 +9,7 @@ lerobot's code. Newer ones decode with PyAV themselves.
 
 import importlib
 import importlib.util
+import json
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ from interop import (
 
 VIDEO, IMAGE = "observation.images.top", "observation.images.wrist"
 DEPTH_MODULE = "lerobot.datasets.depth_utils"  # Of the versions with depth, 0.6 and newer.
+ANNOTATIONS = "lerobot.annotations.steerable_pipeline"  # Of lerobot-annotate, 0.6 and newer.
 DEPTH_LOSS_MM = 5  # Of the 4095 steps in a video of depth.
 LOSS = 8.0  # Largest mean difference of an image before and after the video codec.
 
@@ -79,7 +81,12 @@ def check_import(folder: Path, python: str) -> None:
         check_depth(
             episode, {name: theirs[name] for name in theirs if name.startswith(f"{number} ")}
         )
-    expect(bool(len(theirs.files)) == has_depth(python), "depth was compared if lerobot has it")
+    expect(bool(len(theirs.files)) == has(python, DEPTH_MODULE), "depth was compared if it has it")
+    features = json.loads((folder / "theirs/meta/info.json").read_text())["features"]
+    expect(
+        ("language_events" in features) == has(python, ANNOTATIONS.rpartition(".")[0]),
+        "its columns of language were among them if it has such",
+    )
 
 
 def check_depth(episode: Any, theirs: dict[str, Any]) -> None:
@@ -102,10 +109,10 @@ def check_depth(episode: Any, theirs: dict[str, Any]) -> None:
         expect(off <= DEPTH_LOSS_MM, f"the depth of {camera} is the written one ({off:.0f} mm off)")
 
 
-def has_depth(python: str) -> bool:
-    """Returns whether a version of lerobot knows depth."""
+def has(python: str, module: str) -> bool:
+    """Returns whether a version of lerobot has a module, so knows depth or language."""
     code = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
-    return not subprocess.run([python, "-c", code, DEPTH_MODULE], check=False).returncode
+    return not subprocess.run([python, "-c", code, module], check=False).returncode
 
 
 def check_export(folder: Path, python: str, stored: str) -> None:
@@ -173,7 +180,26 @@ def write(path: Path, result: Path) -> None:
             dataset.add_frame({**row, "task": f"task {episode}"})
         dataset.save_episode()
     dataset.finalize()
+    if importlib.util.find_spec("lerobot.annotations"):
+        annotate(path)
     np.savez(result, **_depth_of(dataset_class("here/theirs", root=path), deep))
+
+
+def annotate(path: Path) -> None:
+    """Adds the columns of language as lerobot-annotate does, with texts of ours."""
+    reader, staging, writer, executor = (
+        importlib.import_module(f"{ANNOTATIONS}.{name}")
+        for name in ("reader", "staging", "writer", "executor")
+    )
+    records = list(reader.iter_episodes(path))
+    staged = path.with_name("staged")
+    for record in records:
+        episode = staging.EpisodeStaging(staged, record.episode_index)
+        row = {"role": "assistant", "timestamp": record.frame_timestamps[2]}
+        episode.write("plan", [row | {"style": "subtask", "content": "grasp"}])
+        episode.write("vqa", [row | {"style": "vqa", "content": "[3, 4]", "camera": VIDEO}])
+    writer.LanguageColumnsWriter().write_all(records, staged, path)
+    executor.Executor._ensure_annotation_metadata_in_info(path)
 
 
 def _depth_of(dataset: Any, keys: list[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.pointclouds.clouds import fused_cloud
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.viewing.rerun_recording import Recorder
@@ -54,6 +55,7 @@ def test_every_entity_exists(episode: StoredEpisode, chunks: dict[str, list[Any]
         "/instruction",
         "/world/grippers/left",
         "/world/grippers/right",
+        "/world/robot",
     }
     expected |= {f"/world/cameras/{name}{below}" for name in CAMERAS for below in ("", "/rgb")}
     expected |= {f"/depth/{name}" for name in CAMERAS}
@@ -94,6 +96,24 @@ def test_poses_are_those_of_the_episode(
         )  # Rerun stores matrices by columns.
         np.testing.assert_allclose(places, T[:, :3, 3], atol=1e-7)
         np.testing.assert_allclose(columns.swapaxes(1, 2), T[:, :3, :3], atol=1e-7)
+
+
+def test_capsules_stand_around_the_links_at_the_measured_joints(
+    episode: StoredEpisode, chunks: dict[str, list[Any]]
+) -> None:
+    found = {
+        name: values(chunks["/world/robot"], f"Capsules3D:{name}")
+        for name in ("lengths", "radii", "translations", "quaternions")
+    }
+    for step in (0, 40):
+        expected = ALOHA.capsules(episode.arrays["joints/position"][step])
+        starts = np.array(found["translations"][step])
+        x, y, z, w = np.array(found["quaternions"][step]).T
+        axes = np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)], 1)
+        ends = starts + axes * np.array(found["lengths"][step])[:, None]
+        np.testing.assert_allclose(starts, [each.start for each in expected], atol=1e-6)
+        np.testing.assert_allclose(ends, [each.end for each in expected], atol=1e-6)
+        np.testing.assert_allclose(found["radii"][step], [each.radius for each in expected])
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ def test_a_message_above_the_largest_observation_ends_its_connection_only(
             with pytest.raises(ConnectionClosed, match="1009"):
                 raw.recv(timeout=5)
         assert len(session.plan(observation(0, 1.0)).time) == 5
-        large = observation(0, 1.0) | {"rgb/overhead": np.zeros((700, 600, 3), np.uint8)}
+        large = observation(0, 1.0) | {"joints/effort": np.zeros(limit, np.float32)}
         with pytest.raises(RemoteError, match=r"1009 .message too big.") as failed:
             session.plan(large)
     assert not isinstance(failed.value, RemoteUnavailableError)  # It would fail again.

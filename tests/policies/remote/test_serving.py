@@ -95,6 +95,16 @@ def test_images_that_the_policy_does_not_read_are_not_sent(
     assert sorted(remote.needed(observation(0, 0.0))) == ["joints/position", "rgb/overhead", "time"]
 
 
+def test_images_that_are_too_large_are_named_before_they_are_sent(
+    running: Callable[..., Running],
+) -> None:
+    large = observation(0, 0.0) | {"rgb/overhead": np.zeros((700, 600, 3), np.uint8)}
+    with RemotePolicy(running(Drift()).address).session(0) as session:
+        with pytest.raises(ValueError, match=r"rgb/overhead has 700x600 .* on 8x8\. Reduce"):
+            session.plan(large)
+        assert len(session.plan(observation(0, 1.0)).time) == 5
+
+
 def test_a_missing_and_a_foreign_server_are_reported(running: Callable[..., Running]) -> None:
     with pytest.raises(RemoteError, match=r"no policy server at ws://127\.0\.0\.1:9"):
         RemotePolicy("ws://127.0.0.1:9", timeout_s=2)
