@@ -37,7 +37,7 @@ from stringline.sim.rollout.jobs import SharedFolder, shared
 from stringline.sim.rollout.rollout import Answer
 from stringline.sim.rollout.workers import EpisodeEnd, PlanRequest, TaskResult, WorkerReady
 from stringline.sim.rollout.world_interface import Simulation, World
-from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.task_settings import TaskSettings, with_interpreter
 from stringline.sim.worlds.world_registry import open_world
 from stringline.sim.worlds.world_versions import world_versions
 
@@ -83,12 +83,17 @@ def collect(
     collecting_expert(recipe.task, recipe.varied, recipe.human_like)
     with closing(open_recipe_world(recipe)) as world:
         check_disturbances(
-            world, lost_grasps=recipe.lost_grasps, missed_grasps=recipe.missed_grasps
+            world,
+            noise_rad=recipe.noise_rad,
+            lost_grasps=recipe.lost_grasps,
+            missed_grasps=recipe.missed_grasps,
         )
         recipe = replace(
             recipe,
             cameras=tuple(camera.name for camera in world.contract.cameras),
-            versions=world_versions(recipe.task, recipe.options, recipe.embodiment),
+            versions=world_versions(
+                recipe.task, recipe.options, recipe.embodiment, recipe.interpreter
+            ),
         )
     # Two collections at once would overwrite each other's list of attempts.
     with new_store(path) as store, shared(store.path.absolute(), alone=True) as folder:
@@ -97,13 +102,15 @@ def collect(
         _complete(collection, episodes, workers, cluster or LocalCluster(), folder)
         collection.remove_duplicates()
         store.remove_leftovers()
+    lost = sum(outcome.lost for outcome in collection.outcomes)
     logger.info(
-        "%s holds %d episodes of %r; %d of %d attempts succeeded.",
+        "%s holds %d episodes of %r; %d of %d attempts succeeded%s.",
         path,
         collection.kept,
         recipe.task,
         collection.successes,
         collection.tried,
+        f", {lost} were lost with their worlds" if lost else "",
     )
     return collection
 
@@ -263,13 +270,14 @@ def task_recipe(task: TaskSettings, **settings: Any) -> Recipe:
         frame_hz=task.frame_hz,
         options=dict(task.options),
         embodiment=task.embodiment,
+        interpreter=task.interpreter,
         **{"time_limit_s": task.time_limit_s, **settings},
     )
 
 
 def main() -> None:
     """The command `stringline-collect`."""
-    run("collect", _collect)
+    run("collect", _collect, complete=with_interpreter)
 
 
 def recipe_of(config: DictConfig) -> Recipe:

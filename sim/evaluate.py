@@ -40,7 +40,7 @@ from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.offline_report import PAGE, headline, write_offline_report
 from stringline.sim.report.report import Report, write_report
 from stringline.sim.robots.arm_appearance import PRIMITIVES
-from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.task_settings import TaskSettings, with_interpreter
 from stringline.sim.worlds.world_registry import is_third_party
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def main() -> None:
 
 def _completed(arguments: Sequence[str]) -> list[str]:
     """Returns a command line as Hydra reads it, in simulation with what the checkpoint recorded."""
-    line = with_dataset(with_suites(arguments))
+    line = with_dataset(with_suites(with_interpreter(arguments)))
     on_recordings = any(argument.startswith(f"{DATASET}.path=") for argument in line)
     return line if on_recordings else with_trained_settings(line)
 

@@ -15,7 +15,6 @@ import numpy as np
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
-from stringline.datasets.extensions.class_names import ClassName
 from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.pointclouds.clouds import find_episode
 from stringline.datasets.store.episode import StoredEpisode
@@ -24,7 +23,7 @@ from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
-from stringline.sim.tasks.task_registry import is_user_task
+from stringline.sim.tasks.task_registry import code_of_task
 from stringline.sim.worlds.world_versions import RULE
 
 STATE = "sim/state"
@@ -67,8 +66,8 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
             f"The world of episode {episode.name} has settings that this version does not know: "
             f"{', '.join(unknown)}."
         )
-    if is_user_task(task := str(recipe.get("task"))):
-        Trust(f"Episode {episode.name}").check(ClassName.parse(task, "task"))
+    if (code := code_of_task(str(recipe.get("task")))) is not None:
+        Trust(f"Episode {episode.name}").check(code)
     cameras = recipe.get("cameras")
     plain: dict[str, Any] = {**recipe, "cameras": None if cameras is None else tuple(cameras)}
     return Recipe(**plain)

@@ -9,6 +9,7 @@ from stringline.datasets.editing.edit import delete
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore, episode_name
+from stringline.sim.interpreters.environment_process import Interpreter
 from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel
 
 COLLECTION_FILE = "collection.json"
@@ -37,6 +38,8 @@ class Recipe:
         embodiment: Another arm than that of the workcell, see `arm_cell`.
         human_like: Whether the expert moves as a person by teleoperation, see `HumanMotion`.
         versions: Versions of task, physics and packages, see `world_versions`.
+        interpreter: Where an environment of another interpreter runs; `versions` has what its
+            episodes depend on, so it is not stored.
     """
 
     task: str = "hand_over_banana"
@@ -56,16 +59,17 @@ class Recipe:
     missed_grasps: float = 0.0
     embodiment: str | None = None
     human_like: bool = False
+    interpreter: Interpreter | None = None
 
     def described(self) -> dict[str, Any]:
-        """Returns all settings."""
-        return asdict(self)
+        """Returns all settings on which episodes depend."""
+        return {name: value for name, value in asdict(self).items() if name != "interpreter"}
 
     def world(self) -> dict[str, Any]:
         """Returns the arguments of `open_world` besides the task."""
         names = (
             *("cameras", "image_size", "control_hz", "frame_hz", "time_limit_s", "robot_model"),
-            "embodiment",
+            *("embodiment", "interpreter"),
         )
         return {name: getattr(self, name) for name in names} | {"segmentation": self.segments}
 

@@ -27,7 +27,7 @@ from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.sim.rollout.rollout import Answer, DelayedChunk, Episode, Rollout, run_episode
 from stringline.sim.rollout.video import Video
-from stringline.sim.rollout.world_interface import Simulation
+from stringline.sim.rollout.world_interface import Simulation, WorldLostError
 
 MakeWorld = Callable[[], Simulation]
 
@@ -84,6 +84,13 @@ class TaskResult:
 
 
 @dataclass(frozen=True)
+class EpisodeLost:
+    """The world of an episode has failed; `reason` is a sentence. Its worker continues."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class WorkerFailed:
     """A worker met an error and cannot continue."""
 
@@ -99,7 +106,9 @@ class WorkerLost:
 
 
 Command = EpisodeJob | WorldTask | ActionChunk | DelayedChunk
-Message = WorkerReady | PlanRequest | EpisodeEnd | TaskResult | WorkerFailed | WorkerLost
+Message = (
+    WorkerReady | PlanRequest | EpisodeEnd | TaskResult | EpisodeLost | WorkerFailed | WorkerLost
+)
 
 
 class RemoteTracebackError(Exception):
@@ -129,7 +138,8 @@ class WorldHost:
     def handle(self, command: Command) -> Message:
         """Handles a job, a task, or the plan for the last request, and returns the next message.
 
-        That is `PlanRequest` or `EpisodeEnd` for a job, `TaskResult` for a task, or `WorkerFailed`.
+        That is `PlanRequest` or `EpisodeEnd` for a job, `TaskResult` for a task, or for both
+        `EpisodeLost` or `WorkerFailed`.
         """
         assert self._world is not None
         try:
@@ -139,6 +149,9 @@ class WorldHost:
             if isinstance(command, EpisodeJob):
                 return self._begin(command, self._world)
             return TaskResult(command.run(self._world))
+        except WorldLostError as error:
+            self._episode = self._video = None
+            return EpisodeLost(str(error))
         except Exception as error:
             return WorkerFailed(error, traceback.format_exc())
 
