@@ -210,7 +210,7 @@ def check_looks_of_demonstrations(options: Mapping[str, Any]) -> None:
 def ornstein_uhlenbeck(
     rng: np.random.Generator, largest: float, step_seconds: float, contract: Contract
 ) -> Iterator[Vector]:
-    """Yields disturbances (A,) of a stationary Ornstein-Uhlenbeck process; 0 except for joints, rad.
+    """Yields disturbances (A,) of a stationary Ornstein-Uhlenbeck process: of joints, rad; else 0.
 
     x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau) (Gillespie 1996): the standard deviation is
     s at every step. s is drawn once from U(0, largest), rad.

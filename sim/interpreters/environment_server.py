@@ -126,7 +126,7 @@ class GymnasiumWorld:
         images = _images(self.observation)
         self.views: MujocoViews | ImageViews = (
             ImageViews(self, cameras, size, list(images))
-            if self._mujoco is None or images
+            if self._mujoco is None or (images and mujoco is None)
             else MujocoViews(self._mujoco, cameras, size, T_base_world)
         )
         named = type(getattr(env, "unwrapped", env)).__name__
@@ -412,7 +412,7 @@ class MujocoViews:
         visual.offwidth = max(visual.offwidth, columns)
         visual.offheight = max(visual.offheight, rows)
         model.cam_sensorsize[:] = 0.0  # Otherwise its aspect ratio stretches the image.
-        self._graphics = library.GLContext(columns, rows)
+        self._graphics = _graphics(library)(columns, rows)
         self._graphics.make_current()
         self._context = library.MjrContext(model, library.mjtFontScale.mjFONTSCALE_100)
         library.mjr_setBuffer(library.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
@@ -447,6 +447,13 @@ class MujocoViews:
         return np.array(values, dtype=np.float32)
 
 
+def _graphics(library: Any) -> Any:
+    """Returns MuJoCo's class of graphics contexts: EGL, if nothing else is chosen or there."""
+    if os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or sys.platform != "linux":
+        return library.GLContext
+    return importlib.import_module("mujoco.egl").GLContext
+
+
 def _camera(name: str, size: tuple[int, int], depth: str | None) -> dict[str, Any]:
     geometry = depth is not None
     return {
@@ -466,12 +473,19 @@ def _check_names(names: Sequence[str], known: Sequence[str]) -> None:
 
 
 class Host:
-    """Answers the messages of one client; `memory` receives the arrays of images."""
+    """Answers the messages of one client.
+
+    Args:
+        memory: Returns the memory for the images, given its size in bytes.
+
+    Attributes:
+        frame: The arrays of images by key, as the last `look` left them.
+    """
 
     def __init__(self, memory: Callable[[int], Any]) -> None:
         self._open_memory = memory
         self._world: GymnasiumWorld | None = None
-        self._frame: dict[str, Any] = {}
+        self.frame: dict[str, Any] = {}
 
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Answers one message; raises the environment's error, or a `RefusedError`."""
@@ -526,7 +540,7 @@ class Host:
         self._world = world
         arrays, size = _places(world.views.look())
         memory = self._open_memory(size)
-        self._frame = {
+        self.frame = {
             key: np.ndarray(tuple(shape), dtype, buffer=memory, offset=offset)
             for key, (offset, dtype, shape) in arrays.items()
         }
@@ -543,7 +557,7 @@ class Host:
         }
 
     def _write(self, found: Mapping[str, Any]) -> None:
-        for key, place in self._frame.items():
+        for key, place in self.frame.items():
             array = np.asarray(found[key])
             if array.shape != place.shape or array.dtype != place.dtype:
                 raise ValueError(
@@ -569,7 +583,8 @@ def _function(place: str) -> Callable[..., Any]:
     module, _, name = place.rpartition(":")
     if module.endswith(".py"):
         spec = importlib.util.spec_from_file_location("stringline_environment", module)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         found: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(found)
     else:

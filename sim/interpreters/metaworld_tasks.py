@@ -118,7 +118,7 @@ def metaworld_task(name: str) -> dict[str, Any]:
         "embodiment": "metaworld_sawyer",
         "instruction": words,
         "control_hz": CONTROL_HZ,
-        "base_frame": "MetaWorld's: below the hand at the start, x right, y away from the arm, z up",
+        "base_frame": "MetaWorld's: foot of the arm on the table, x right, y away from it, z up",
         "joints": [*JOINTS, "gripper"],
         "arms": ["arm"],
         "action": [
