@@ -172,6 +172,7 @@ def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[s
     evaluation = CheckpointEvaluation(settings)
     suite = suite.with_rules(partial(recorded_rule, evaluation.record))
     suite = suite.with_embodiments(evaluation.record.embodiment)
+    suite = suite.with_interpreter(settings.task.python, settings.task.answer_s)
     outcomes = run_suite(suite, evaluation, settings.output, record)
     failed = [outcome.entry.name for outcome in outcomes if outcome.failure]
     rows = {outcome.entry.name: outcome.summary or outcome.failure for outcome in outcomes}

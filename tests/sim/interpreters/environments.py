@@ -94,29 +94,3 @@ def failing_slider() -> dict[str, Any]:
 def pictures() -> Any:
     """Returns an environment with images in its observations."""
     return AddRenderObservation(Slider(), render_only=False)
-
-
-def gym_aloha_cube() -> dict[str, Any]:
-    """Returns gym-aloha's TransferCube as gymnasium has it, without its own images."""
-    from gym_aloha.env import AlohaEnv
-
-    class Blind(AlohaEnv):  # type: ignore[misc]
-        def _make_env_task(self, task_name: str) -> Any:
-            made = super()._make_env_task(task_name)
-            made.task.get_observation = lambda physics: {
-                "qpos": made.task.get_qpos(physics),
-                "images": {"top": np.zeros(1)},
-            }
-            return made
-
-    env = Blind("transfer_cube", obs_type="pixels_agent_pos")
-
-    def mujoco() -> Any:
-        physics = env._env.physics
-        return physics.model.ptr, physics.data.ptr
-
-    def state(observation: Any) -> dict[str, Any]:
-        return {"joints/position": observation["agent_pos"]}
-
-    as_it_is = {"command": lambda action: action}  # The action space has 32 bits.
-    return {"env": env, "control_hz": 50.0, "mujoco": mujoco, "state": state, **as_it_is}

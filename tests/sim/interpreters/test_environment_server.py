@@ -170,8 +170,7 @@ def _arrays(path: Path) -> dict[int, dict[str, Array]]:
 @pytest.mark.slow
 def test_episodes_of_gym_aloha_are_those_of_this_process_bit_by_bit() -> None:
     """States are those of the world here, and images those of the same code in this process."""
-    pytest.importorskip("gym_aloha")
-    place = "tests.sim.interpreters.environments:gym_aloha_cube"
+    place = "benchmarks.transfer_cube_environment:transfer_cube"
     cameras = ["top", "left_wrist"]
     here = Host(bytearray)
     here.answer(
