@@ -21,6 +21,7 @@ from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
+from stringline.sim.interpreters.environment_process import Interpreter
 from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
 from stringline.sim.tasks.task_registry import code_of_task
@@ -79,9 +80,12 @@ def recorded_options(recipe: Recipe) -> dict[str, Any]:
     return {**rule, **recipe.options}
 
 
-def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
-    """Repeats an episode in a world of its own, without images, so without meshes of the arms."""
-    recipe = recorded_world(episode)
+def replay_episode(episode: StoredEpisode, python: str | None = None) -> EpisodeReplay:
+    """Repeats an episode in a world of its own, without images, so without meshes of the arms.
+
+    `python` is the interpreter of an environment that has one of its own.
+    """
+    recipe = replace(recorded_world(episode), interpreter=Interpreter(python))
     world = open_recipe_world(replace(recipe, cameras=(), robot_model=PRIMITIVES))
     try:
         return _replay(world, episode, recorded_options(recipe))
@@ -111,7 +115,7 @@ def _replay_stored(config: DictConfig) -> None:
     episode = store.episode(
         find_episode(store.names(), None if config.episode is None else str(config.episode))
     )
-    found = replay_episode(episode)
+    found = replay_episode(episode, config.python)
     recipe = recorded_world(episode)
     extra = episode.attributes.extra
     events = {f"{name}s": float(name in extra) for name in ("lost_grasp", "missed_grasp")}

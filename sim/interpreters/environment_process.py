@@ -87,6 +87,7 @@ class EnvironmentProcess:
     """
 
     def __init__(self, task: str, interpreter: Interpreter) -> None:
+        program = interpreter.program
         self._task = task
         self._interpreter = interpreter
         self.images: dict[str, Array] = {}
@@ -97,7 +98,7 @@ class EnvironmentProcess:
         reading, self._lifeline = os.pipe()
         passed = (theirs.fileno(), self._memory, reading)
         self._process = subprocess.Popen(
-            [interpreter.program, "-u", environment_server.__file__, *map(str, passed)],
+            [program, "-u", environment_server.__file__, *map(str, passed)],
             pass_fds=passed,
             env=_environment(),
             stdin=subprocess.DEVNULL,
@@ -115,7 +116,7 @@ class EnvironmentProcess:
         if hello.get("protocol") != PROTOCOL:
             self.close()
             raise ValueError(
-                f"{interpreter.program} answers with the protocol {hello.get('protocol')!r}; this "
+                f"{program} answers with the protocol {hello.get('protocol')!r}; this "
                 f"version needs {PROTOCOL}."
             )
 

@@ -11,6 +11,7 @@ CoRL 2019, arXiv 1910.10897.
 from __future__ import annotations
 
 import difflib
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -38,14 +39,11 @@ class MetaWorldTask:
     """
 
     def __init__(self, name: str) -> None:
-        from metaworld.env_dict import ALL_V3_ENVIRONMENTS
-        from metaworld.policies import ENV_POLICY_MAP
-
-        if name not in ALL_V3_ENVIRONMENTS:
-            raise _unknown(name, sorted(ALL_V3_ENVIRONMENTS))
-        self._policy = ENV_POLICY_MAP[name]
-        self.name = name
-        self.env = ALL_V3_ENVIRONMENTS[name]()
+        environments = import_module("metaworld.env_dict").ALL_V3_ENVIRONMENTS
+        if name not in environments:
+            raise _unknown(name, sorted(environments))
+        self._policy = import_module("metaworld.policies").ENV_POLICY_MAP[name]
+        self.env = environments[name]()
         # The expert reads the goal from the observation.
         self.env._partially_observable = False
         self.env.__dict__.pop("sawyer_observation_space", None)

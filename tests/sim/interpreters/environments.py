@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,12 +17,9 @@ from gymnasium.wrappers import AddRenderObservation
 class Slider(MujocoEnv):  # type: ignore[misc]
     """A puck that slides to a goal; an action is its target (2,), m."""
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": ["rgb_array", "depth_array", "rgbd_tuple"],
-        "render_fps": 20,
-    }
-
     def __init__(self) -> None:
+        modes = ["rgb_array", "depth_array", "rgbd_tuple"]
+        self.metadata = {"render_modes": modes, "render_fps": 20}
         model = str(Path(__file__).parent.absolute() / "slider.xml")
         self.goal = np.zeros(2)
         space = Box(-np.inf, np.inf, (4,))

@@ -27,7 +27,7 @@ from stringline.sim.worlds.world_registry import make_any_expert, open_third_par
 
 HERE = "remote:tests.sim.interpreters.environments:"
 SLIDER, FAILING = f"{HERE}slider", f"{HERE}failing_slider"
-RATES = {"control_hz": 20.0, "frame_hz": 10.0, "time_limit_s": 3.0}
+RATES: dict[str, Any] = {"control_hz": 20.0, "frame_hz": 10.0, "time_limit_s": 3.0}
 
 
 def opened(task: str, answer_s: float = 60.0, **settings: Any) -> RemoteEnvironment:
@@ -94,6 +94,7 @@ def test_an_episode_is_a_function_of_its_seed_and_ends_in_success(world: RemoteE
     assert remote_facts(SLIDER, Interpreter()).instruction == world.task.instruction
 
 
+@pytest.mark.slow
 def test_images_of_observations_have_neither_depth_nor_another_size() -> None:
     with closing(opened(f"{HERE}pictures")) as world:
         world.begin(0)
