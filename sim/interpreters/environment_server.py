@@ -370,15 +370,10 @@ class MujocoViews:
             self._use(model)
         self._graphics.make_current()
         library = self._library
-        library.mjv_updateScene(
-            model,
-            data,
-            library.MjvOption(),
-            None,
-            library.MjvCamera(),
-            library.mjtCatBit.mjCAT_ALL,
-            self._scene,
-        )
+        free = library.MjvCamera()
+        everything = library.mjtCatBit.mjCAT_ALL
+        option = library.MjvOption()
+        library.mjv_updateScene(model, data, option, None, free, everything, self._scene)
         found: dict[str, Any] = {}
         for name in self.names:
             number = model.camera(name).id
@@ -455,14 +450,8 @@ def _graphics(library: Any) -> Any:
 
 
 def _camera(name: str, size: tuple[int, int], depth: str | None) -> dict[str, Any]:
-    geometry = depth is not None
-    return {
-        "name": name,
-        "height": size[0],
-        "width": size[1],
-        "depth": depth,
-        "has_geometry": geometry,
-    }
+    pixels = {"height": size[0], "width": size[1]}
+    return {"name": name, **pixels, "depth": depth, "has_geometry": depth is not None}
 
 
 def _check_names(names: Sequence[str], known: Sequence[str]) -> None:
