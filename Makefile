@@ -8,7 +8,7 @@
 #   make mutate   takes each stage out of the safety filter and each guard out of the drivers; names the test that notices
 #   make interop  whether lerobot (0.4.4, and with Python 3.12 the newest), diffusion_policy's ReplayBuffer and robomimic's
 #                 scripts read what we write and we read what they write, whether old numcodecs runs code of data sets,
-#                 and whether we move the arm of drake's classes;
+#                 whether we move the arm of drake's classes, and whether MetaWorld's tasks and experts run here;
 #                 makes .venv-interop and others beside it
 #   make install  .venv, and nothing more
 # Another Python: make PYTHON=python3.12 demo
@@ -76,13 +76,15 @@ stress: $(DEV)
 mutate: $(DEV)
 	$(BIN)/python -m tests.real_robot.mutate
 
-interop: $(DEV) $(OLD_NUMCODECS) $(INTEROP)/.installed $(INTEROP)/.installed-drake $(INTEROP)/.installed-robomimic $(INTEROP)-zarr2/.installed
+interop: $(DEV) $(OLD_NUMCODECS) $(INTEROP)/.installed $(INTEROP)/.installed-drake $(INTEROP)/.installed-robomimic $(INTEROP)-zarr2/.installed \
+  $(INTEROP)-metaworld/.installed
 	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_lerobot.py $(INTEROP)/bin/python
 	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_robomimic.py $(INTEROP)/bin/python
 	PYTHONPATH=.src $(BIN)/python tests/datasets/formats/check_numcodecs.py $(OLD_NUMCODECS)
 	INTEROP_PATH=$(INTEROP)-zarr2/diffusion_policy PYTHONPATH=.src $(BIN)/python \
 	  tests/datasets/formats/check_replay_buffer.py $(INTEROP)-zarr2/bin/python
 	PYTHONPATH=.src $(BIN)/python tests/real_robot/drivers/lcm/check_drake.py $(INTEROP)/bin/python
+	PYTHONPATH=.src $(BIN)/python tests/sim/interpreters/check_metaworld.py $(INTEROP)-metaworld/bin/python
 	@if $(NEWER) -c "" 2>/dev/null; then $(MAKE) interop-newest; else \
 	  echo "The newest lerobot needs Python 3.12, and $(NEWER) does not start; name one:" \
 	    "make interop NEWER=/path/to/python3.12" >&2; fi
@@ -131,6 +133,12 @@ $(INTEROP)-zarr2/.installed:
 	@git -C $(INTEROP)-zarr2/diffusion_policy fetch --quiet --depth 1 https://github.com/real-stanford/diffusion_policy \
 	  5ba07ac6661db573af695b419a7947ecb704690f
 	@git -C $(INTEROP)-zarr2/diffusion_policy checkout --quiet FETCH_HEAD
+	@touch $@
+
+# MetaWorld 3.1.1 asks for MuJoCo 3.3.0. The commands are those of docs/other-environments.md.
+$(INTEROP)-metaworld/.installed:
+	@$(PYTHON) -m venv $(INTEROP)-metaworld
+	@$(INTEROP)-metaworld/bin/pip install --quiet --disable-pip-version-check metaworld==3.1.1 packaging msgpack
 	@touch $@
 
 # Of what drake depends on, its receiver, sender and LCM need NumPy only.

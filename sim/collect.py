@@ -55,7 +55,7 @@ from stringline.sim.rollout.workers import (
     WorldTask,
 )
 from stringline.sim.rollout.world_interface import Simulation, World
-from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.task_settings import TaskSettings, with_interpreter
 from stringline.sim.worlds.world_registry import is_third_party, open_world
 from stringline.sim.worlds.world_versions import world_versions
 
@@ -112,12 +112,17 @@ def collect(
     _check_expert(recipe)
     with closing(open_recipe_world(recipe)) as world:
         check_disturbances(
-            world, lost_grasps=recipe.lost_grasps, missed_grasps=recipe.missed_grasps
+            world,
+            noise_rad=recipe.noise_rad,
+            lost_grasps=recipe.lost_grasps,
+            missed_grasps=recipe.missed_grasps,
         )
         recipe = replace(
             recipe,
             cameras=tuple(camera.name for camera in world.contract.cameras),
-            versions=world_versions(recipe.task, recipe.options, recipe.embodiment),
+            versions=world_versions(
+                recipe.task, recipe.options, recipe.embodiment, recipe.interpreter
+            ),
             policy=None if policy is None else policy.described(),
         )
     # Two collections at once would overwrite each other's list of attempts.
@@ -128,13 +133,15 @@ def collect(
         _complete(attempts, workers, cluster or LocalCluster(), folder)
         collection.remove_duplicates()
         store.remove_leftovers()
+    lost = sum(outcome.lost for outcome in collection.outcomes)
     logger.info(
-        "%s holds %d episodes of %r; %d of %d attempts succeeded.",
+        "%s holds %d episodes of %r; %d of %d attempts succeeded%s.",
         path,
         collection.kept,
         recipe.task,
         collection.successes,
         collection.tried,
+        f", {lost} were lost with their worlds" if lost else "",
     )
     if recipe.takeovers is not None:
         signs = Counter(outcome.takeover or "none" for outcome in collection.outcomes)
@@ -361,6 +368,7 @@ def task_recipe(task: TaskSettings, **settings: Any) -> Recipe:
         frame_hz=task.frame_hz,
         options=dict(task.options),
         embodiment=task.embodiment,
+        interpreter=task.interpreter,
         **{"time_limit_s": task.time_limit_s, **settings},
     )
 
@@ -377,13 +385,17 @@ def main() -> None:
 
 
 def _completed(arguments: Sequence[str]) -> list[str]:
-    """Adds what the record of a given policy has: task, its rule, frame rate and arm."""
-    given = [argument.partition("=")[2] for argument in arguments if argument.startswith(POLICY)]
+    """Adds what other options decide: the environment of a name, and the task of a policy.
+
+    The record of a given policy has the task, its rule, frame rate and arm.
+    """
+    chosen = with_interpreter(arguments)
+    given = [argument.partition("=")[2] for argument in chosen if argument.startswith(POLICY)]
     if not given or given[-1] == "null":
-        return list(arguments)
+        return chosen
     complete: Callable[[Sequence[str]], list[str]] = resolve_name(WITH_TRAINED)
-    added = complete([*arguments, f"checkpoint={given[-1]}"])[len(arguments) + 1 :]
-    return [*arguments, *(each for each in added if each.lstrip("+").startswith("task"))]
+    added = complete([*chosen, f"checkpoint={given[-1]}"])[len(chosen) + 1 :]
+    return [*chosen, *(each for each in added if each.lstrip("+").startswith("task"))]
 
 
 def recipe_of(config: DictConfig) -> Recipe:

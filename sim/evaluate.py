@@ -40,7 +40,7 @@ from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.offline_report import PAGE, headline, write_offline_report
 from stringline.sim.report.report import Report, write_report
 from stringline.sim.robots.arm_appearance import PRIMITIVES
-from stringline.sim.worlds.task_settings import TaskSettings
+from stringline.sim.worlds.task_settings import TaskSettings, with_interpreter
 from stringline.sim.worlds.world_registry import is_third_party
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def main() -> None:
 
 def _completed(arguments: Sequence[str]) -> list[str]:
     """Returns a command line as Hydra reads it, in simulation with what the checkpoint recorded."""
-    line = with_dataset(with_suites(arguments))
+    line = with_dataset(with_suites(with_interpreter(arguments)))
     on_recordings = any(argument.startswith(f"{DATASET}.path=") for argument in line)
     return line if on_recordings else with_trained_settings(line)
 
@@ -172,6 +172,7 @@ def _evaluate_suite(suite: Suite, settings: EvaluationSettings, plain: Mapping[s
     evaluation = CheckpointEvaluation(settings)
     suite = suite.with_rules(partial(recorded_rule, evaluation.record))
     suite = suite.with_embodiments(evaluation.record.embodiment)
+    suite = suite.with_interpreter(settings.task.python, settings.task.answer_s)
     outcomes = run_suite(suite, evaluation, settings.output, record)
     failed = [outcome.entry.name for outcome in outcomes if outcome.failure]
     rows = {outcome.entry.name: outcome.summary or outcome.failure for outcome in outcomes}

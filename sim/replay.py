@@ -15,7 +15,6 @@ import numpy as np
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
-from stringline.datasets.extensions.class_names import ClassName
 from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.pointclouds.clouds import find_episode
 from stringline.datasets.store.episode import StoredEpisode
@@ -23,9 +22,10 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.takeovers import Takeovers
+from stringline.sim.interpreters.environment_process import Interpreter
 from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.rollout.world_interface import World
-from stringline.sim.tasks.task_registry import is_user_task
+from stringline.sim.tasks.task_registry import code_of_task
 from stringline.sim.worlds.world_versions import RULE
 
 STATE = "sim/state"
@@ -68,8 +68,8 @@ def recorded_world(episode: StoredEpisode) -> Recipe:
             f"The world of episode {episode.name} has settings that this version does not know: "
             f"{', '.join(unknown)}."
         )
-    if is_user_task(task := str(recipe.get("task"))):
-        Trust(f"Episode {episode.name}").check(ClassName.parse(task, "task"))
+    if (code := code_of_task(str(recipe.get("task")))) is not None:
+        Trust(f"Episode {episode.name}").check(code)
     cameras = recipe.get("cameras")
     plain: dict[str, Any] = {**recipe, "cameras": None if cameras is None else tuple(cameras)}
     if recipe.get("takeovers") is not None:
@@ -83,9 +83,12 @@ def recorded_options(recipe: Recipe) -> dict[str, Any]:
     return {**rule, **recipe.options}
 
 
-def replay_episode(episode: StoredEpisode) -> EpisodeReplay:
-    """Repeats an episode in a world of its own, without images, so without meshes of the arms."""
-    recipe = recorded_world(episode)
+def replay_episode(episode: StoredEpisode, python: str | None = None) -> EpisodeReplay:
+    """Repeats an episode in a world of its own, without images, so without meshes of the arms.
+
+    `python` is the interpreter of an environment that has one of its own.
+    """
+    recipe = replace(recorded_world(episode), interpreter=Interpreter(python))
     world = open_recipe_world(replace(recipe, cameras=(), robot_model=PRIMITIVES))
     try:
         return _replay(world, episode, recorded_options(recipe))
@@ -115,7 +118,7 @@ def _replay_stored(config: DictConfig) -> None:
     episode = store.episode(
         find_episode(store.names(), None if config.episode is None else str(config.episode))
     )
-    found = replay_episode(episode)
+    found = replay_episode(episode, config.python)
     recipe = recorded_world(episode)
     extra = episode.attributes.extra
     events = {f"{name}s": float(name in extra) for name in ("lost_grasp", "missed_grasp")}

@@ -2,7 +2,9 @@
 
 `configs/policy/act.yaml` is the choice `policy=act`. Choices of a few values each are entries of
 one table, `configs/task/choices.yaml`: the comment above an entry is its description, and the
-options of the entry `_each_` belong to all, with the name of the entry in place of `_name_`.
+options of the entry `_each_` belong to all, with the name of the entry in place of `_name_`. An
+entry in which `_rest_` occurs is a family: `task=metaworld:reach-v3` is the entry `metaworld` with
+`reach-v3` in place of `_rest_`.
 
 A mapping with `_target_`, or with `_settings_`, the name of the dataclass that reads it, contains
 the values that differ from the defaults of the class; `completed` adds the others, and
@@ -12,7 +14,7 @@ have no effect beside the others of a choice.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
@@ -33,6 +35,7 @@ CONFIGS = Path(stringline.__file__).parent.absolute() / "configs"
 TABLE = "choices"
 EACH = "_each_"
 NAME = "_name_"
+REST = "_rest_"
 TARGET = "_target_"
 SETTINGS = "_settings_"
 WITHOUT = "_without_"
@@ -58,9 +61,10 @@ class Choice:
 
 
 def choice_names(folder: Path, group: str) -> list[str]:
-    """Returns the choices of a group that are files, or entries of its table."""
+    """Returns the choices of a group that are files, or entries of its table; without families."""
     files = {file.stem for file in (folder / group).glob("*.yaml")} - {TABLE}
-    return sorted(files | set(_entries(folder / group / f"{TABLE}.yaml")))
+    entries = _entries(folder / group / f"{TABLE}.yaml")
+    return sorted(files | {name for name, entry in entries.items() if REST not in str(entry.plain)})
 
 
 def read_choice(folder: Path, path: str) -> Choice | None:
@@ -74,7 +78,13 @@ def read_choice(folder: Path, path: str) -> Choice | None:
     group, _, name = path.rpartition("/")
     if name == TABLE or (not group and not file.is_file()):
         return None
-    return _file(file) if file.is_file() else _entries(folder / group / f"{TABLE}.yaml").get(name)
+    if file.is_file():
+        return _file(file)
+    family, _, rest = name.partition(":")
+    found = _entries(folder / group / f"{TABLE}.yaml").get(family)
+    if found is None or bool(rest) is not (REST in str(found.plain)):
+        return None
+    return replace(found, plain=_named(found.plain, rest, REST)) if rest else found
 
 
 def completed(folder: Path, path: str) -> Node:
@@ -150,11 +160,11 @@ def _entries(table: Path) -> dict[str, Choice]:
     }
 
 
-def _named(node: Any, name: str) -> Any:
-    """Returns the options of `_each_` with the name of an entry in place of `_name_`."""
+def _named(node: Any, name: str, place: str = NAME) -> Any:
+    """Returns options with the name of an entry, or the rest of it, in the place for it."""
     if isinstance(node, Mapping):
-        return {key: _named(value, name) for key, value in node.items()}
-    return name if node == NAME else node
+        return {key: _named(value, name, place) for key, value in node.items()}
+    return node.replace(place, name) if isinstance(node, str) else node
 
 
 @lru_cache(maxsize=512)

@@ -10,6 +10,7 @@ from stringline.datasets.files.atomic import write_file
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore, episode_name
 from stringline.sim.collection.takeovers import Takeovers
+from stringline.sim.interpreters.environment_process import Interpreter
 from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel
 
 COLLECTION_FILE = "collection.json"
@@ -42,6 +43,8 @@ class Recipe:
             digest, `instruction`, and those of `RecordedExecution`; if None, the expert acts alone.
         takeovers: When it takes over from the policy; None without one.
         versions: Versions of task, physics and packages, see `world_versions`.
+        interpreter: Where an environment of another interpreter runs; `versions` has what its
+            episodes depend on, so it is not stored.
     """
 
     task: str = "hand_over_banana"
@@ -63,10 +66,11 @@ class Recipe:
     human_like: bool = False
     policy: dict[str, Any] | None = None
     takeovers: Takeovers | None = None
+    interpreter: Interpreter | None = None
 
     def described(self) -> dict[str, Any]:
-        """Returns all settings."""
-        return asdict(self)
+        """Returns all settings on which episodes depend."""
+        return {name: value for name, value in asdict(self).items() if name != "interpreter"}
 
     @property
     def source(self) -> str:
@@ -77,7 +81,7 @@ class Recipe:
         """Returns the arguments of `open_world` besides the task."""
         names = (
             *("cameras", "image_size", "control_hz", "frame_hz", "time_limit_s", "robot_model"),
-            "embodiment",
+            *("embodiment", "interpreter"),
         )
         found = {name: getattr(self, name) for name in names} | {"segmentation": self.segments}
         if self.takeovers is not None:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import Range
-from stringline.datasets.contract.contract import Array
+from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.contract.distributions import distribution
-from stringline.datasets.embodiments.embodiment import Embodiment, Vector
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.store.episode import INTERVENTIONS
 from stringline.sim.collection.disturbances import SHARES, LostGrasp, MissedGrasp, Slip
@@ -119,7 +119,9 @@ def record_episode(
     Raises:
         ValueError: A disturbance is out of range, or the world cannot have it.
     """
-    check_disturbances(env, lost_grasps=lost_grasps, missed_grasps=missed_grasps)
+    check_disturbances(
+        env, noise_rad=noise_rad, lost_grasps=lost_grasps, missed_grasps=missed_grasps
+    )
     children = np.random.SeedSequence(seed).spawn(5)
     expert_rng, *rngs = map(np.random.default_rng, children)
     env.begin(seed, options)
@@ -160,7 +162,7 @@ class _Disturbances:
     ) -> None:
         noise, slip, loss, miss = rngs
         period = 1.0 / env.contract.control_hz
-        self._noise = ornstein_uhlenbeck(noise, noise_rad, period, env.embodiment)
+        self._noise = ornstein_uhlenbeck(noise, noise_rad, period, env.contract)
         self._slip = Slip(slip_m, slip)
         self._lost = LostGrasp(lost_grasps, loss)
         self._missed = MissedGrasp(env.embodiment, missed_grasps, miss)
@@ -197,12 +199,20 @@ def _drawn(env: World, rows: Rows) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     return drawn, env.segments if recorded and isinstance(env, TaskEnvironment) else ()
 
 
-def check_disturbances(env: World, *, lost_grasps: float, missed_grasps: float) -> None:
+def check_disturbances(
+    env: World, *, noise_rad: float = 0.0, lost_grasps: float, missed_grasps: float
+) -> None:
     """Checks that a world can have the disturbances of demonstrations.
 
     Raises:
-        ValueError: A share is not 0 to 1, or it is above 0 in a third-party world.
+        ValueError: A share is not 0 to 1, or it is above 0 in a third-party world, or there is
+            noise and no command of a joint.
     """
+    if noise_rad and not _commands_joints(env.contract).any():
+        raise ValueError(
+            f"noise_rad is {noise_rad:g}; {env.task.name} has no commands of joints in rad, so it "
+            "allows only 0."
+        )
     SHARES.check(lost_grasps=lost_grasps, missed_grasps=missed_grasps)
     for name, share in (("lost_grasps", lost_grasps), ("missed_grasps", missed_grasps)):
         if share and not isinstance(env, TaskEnvironment):
@@ -225,21 +235,26 @@ def check_looks_of_demonstrations(options: Mapping[str, Any]) -> None:
 
 
 def ornstein_uhlenbeck(
-    rng: np.random.Generator, largest: float, step_seconds: float, embodiment: Embodiment
+    rng: np.random.Generator, largest: float, step_seconds: float, contract: Contract
 ) -> Iterator[Vector]:
-    """Yields disturbances (J,) of a stationary Ornstein-Uhlenbeck process, rad; 0 for grippers.
+    """Yields disturbances (A,) of a stationary Ornstein-Uhlenbeck process: of joints, rad; else 0.
 
     x' = a x + s sqrt(1 - a^2) n with a = exp(-dt / tau) (Gillespie 1996): the standard deviation is
     s at every step. s is drawn once from U(0, largest), rad.
     """
     NOISES_RAD.check(noise_rad=largest)
-    revolute = np.array([joint.kind == "revolute" for joint in embodiment.joints], dtype=np.float64)
+    revolute = _commands_joints(contract)
     keep = np.exp(-step_seconds / NOISE_SECONDS)
     deviation = largest * rng.uniform() * revolute
     value = deviation * rng.standard_normal(len(revolute))
     while True:
         yield value
         value = keep * value + np.sqrt(1 - keep**2) * deviation * rng.standard_normal(len(revolute))
+
+
+def _commands_joints(contract: Contract) -> Vector:
+    """Returns 1 for each dimension (A,) of an action that is a joint in rad, else 0."""
+    return np.array([one.kind == "joint" and one.unit == "rad" for one in contract.action], float)
 
 
 def look(env: World, rows: Rows) -> None:

@@ -136,7 +136,7 @@ class CheckpointEvaluation:
         settings = self._settings
         self._warn(task_options(task))
         chosen = _as_trained(task, self.policy)
-        own = instruction_of(task.name, task.options, task.embodiment)
+        own = instruction_of(task.name, task.options, task.embodiment, task.interpreter)
         evaluation = Evaluation(
             self.policy,
             partial(
@@ -149,6 +149,7 @@ class CheckpointEvaluation:
                 time_limit_s=task.time_limit_s,
                 robot_model=settings.robot_model,
                 embodiment=task.embodiment,
+                interpreter=task.interpreter,
             ),
             execute_steps=settings.execute_steps,
             execution=settings.execution,
@@ -175,7 +176,7 @@ class CheckpointEvaluation:
             "frame_hz": task.frame_hz,
             **({} if model == PRIMITIVES else {ROBOT_MODEL: model}),
             **({} if task.embodiment is None else {"embodiment": task.embodiment}),
-            **result_versions(task.name, task.options, task.embodiment),
+            **result_versions(task.name, task.options, task.embodiment, task.interpreter),
         }
 
 

@@ -13,12 +13,14 @@ from typing import Any, Self
 from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, WHOLE, unknown_name
 from stringline.datasets.files.yaml_file import read_yaml
-from stringline.sim.tasks.task_registry import is_user_task
+from stringline.sim.tasks.task_registry import is_remote_task, is_user_task
 from stringline.sim.worlds.task_settings import TaskSettings
 
 EVALUATION_SEED = 1_000_000
 FIXED_BY_CHECKPOINT = ("task.cameras", "task.image_size", "task.control_hz")
 KEYS = ("task", "variation", "options", "seeds", "first_seed", "time_limit_s", "frame_hz")
+OF_ALL_TASKS = ("task.python=", "task.answer_s=")
+"""Overrides for all environments of a suite that run in another interpreter."""
 _TASK_KEYS = ("time_limit_s", "frame_hz")
 
 
@@ -111,7 +113,7 @@ def _settings_of(task: str) -> dict[str, Any]:
     """Returns the settings of a task of `configs/task`, or of the class of a user."""
     if is_user_task(task):
         return {"name": task}
-    if task not in (known := choice_names(CONFIGS, "task")):
+    if not is_remote_task(task) and task not in (known := choice_names(CONFIGS, "task")):
         raise unknown_name("task", task, known)
     return completed(CONFIGS, f"task/{task}")
 
@@ -176,6 +178,16 @@ class Suite:
             entry
             if (chosen := arm(entry.task)) is None
             else replace(entry, changes={**entry.changes, "embodiment": chosen})
+            for entry in self.entries
+        )
+        return replace(self, entries=entries)
+
+    def with_interpreter(self, python: str | None, answer_s: float) -> Self:
+        """Returns the suite with the interpreter of its environments that run in another one."""
+        entries = tuple(
+            replace(entry, changes={**entry.changes, "python": python, "answer_s": answer_s})
+            if python is not None and is_remote_task(entry.task)
+            else entry
             for entry in self.entries
         )
         return replace(self, entries=entries)
@@ -279,6 +291,8 @@ def chosen_suite(
     if len(given) > 1:
         raise ValueError(f"Both {given[0]} and {given[1]} are given; allowed: one of them.")
     for override in overrides:
+        if override.startswith(OF_ALL_TASKS):
+            continue
         if override.lstrip("+~").startswith(("task=", "task.", "shift=", "looks=")):
             raise ValueError(
                 f"{override} is for a single task, but each entry of a suite has its own settings. "

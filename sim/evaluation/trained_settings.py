@@ -5,7 +5,6 @@ from typing import Any
 
 from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.extensions.class_names import ClassName
 from stringline.datasets.extensions.trust import Trust, packages_of
 from stringline.policies.checkpoints.training_record import (
     TrainingRecord,
@@ -13,7 +12,13 @@ from stringline.policies.checkpoints.training_record import (
     given_values,
     word,
 )
-from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
+from stringline.sim.tasks.task_registry import (
+    TASKS,
+    code_of_task,
+    is_remote_task,
+    is_user_task,
+    task_class,
+)
 
 
 def with_trained_settings(arguments: Sequence[str], *, contract: bool = False) -> list[str]:
@@ -107,8 +112,8 @@ def _choice(record: TrainingRecord, trust: Trust) -> str:
     if others:
         choose = f"Choose one: task={task}." if any(map(is_simulated, record.tasks)) else recordings
         raise ValueError(f"{record.where} was trained on {', '.join(record.tasks)}. {choose}")
-    if is_user_task(task):
-        trust.check(ClassName.parse(task, "task"))
+    if (code := code_of_task(task)) is not None:
+        trust.check(code)
     try:
         return task_override(task)
     except ValueError as error:
@@ -120,7 +125,7 @@ def _choice(record: TrainingRecord, trust: Trust) -> str:
 
 def is_simulated(task: str) -> bool:
     """Returns whether a task has a name of the simulation; those of users are not looked up."""
-    return is_user_task(task) or task in choice_names(CONFIGS, "task")
+    return is_user_task(task) or is_remote_task(task) or task in choice_names(CONFIGS, "task")
 
 
 def task_override(task: str) -> str:
@@ -132,6 +137,6 @@ def task_override(task: str) -> str:
     if is_user_task(task):
         task_class(task)
         return f"task.name={task}"
-    if task not in (known := choice_names(CONFIGS, "task")):
+    if not is_remote_task(task) and task not in (known := choice_names(CONFIGS, "task")):
         raise unknown_name("task", task, known)
     return f"task={task}"

@@ -23,7 +23,7 @@ from stringline.sim.experiments.recipes import (
     parse_recipes,
 )
 from stringline.sim.rollout.jobs import Job
-from stringline.sim.tasks.task_registry import is_user_task
+from stringline.sim.tasks.task_registry import is_remote_task, is_user_task
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class ExperimentPlan:
         first_seed: First of these seeds; if None, 1000000.
         workers: Parallel simulations of a command.
         videos: Whether evaluations record videos.
+        python: Interpreter of the environments that run in another one.
     """
 
     recipes: tuple[TrainingRecipe, ...]
@@ -85,6 +86,7 @@ class ExperimentPlan:
     first_seed: int | None
     workers: int
     videos: bool
+    python: str | None = None
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
@@ -109,6 +111,7 @@ class ExperimentPlan:
             first_seed=plain["first_seed"],
             workers=plain["workers"],
             videos=plain["videos"],
+            python=plain["python"],
         )
         plan.check()
         return plan
@@ -134,7 +137,7 @@ class ExperimentPlan:
     def _check_tasks(self) -> None:
         known = {kind: choice_names(CONFIGS, kind) for kind in ("task", "suite")}
         for task in self.tasks:
-            if not is_user_task(task) and task not in known["task"]:
+            if not (is_user_task(task) or is_remote_task(task)) and task not in known["task"]:
                 raise unknown_name("task", task, known["task"])
         if len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"task is [{','.join(self.tasks)}]; each task can be named once.")
@@ -206,6 +209,7 @@ class ExperimentPlan:
             "stringline-eval",
             f"checkpoint={_path(cell.training / 'checkpoint')}",
             *self.measured(),
+            *self._interpreter(),
             *(f"{key}={value}" for key, value in numbers.items() if value is not None),
             f"videos={str(self.videos).lower()}",
             *self.evaluate,
@@ -217,6 +221,7 @@ class ExperimentPlan:
         return (
             "stringline-collect",
             _task(task),
+            *self._interpreter(),
             f"episodes={self.episodes}",
             f"workers={self.workers}",
             *self.collect,
@@ -228,6 +233,10 @@ class ExperimentPlan:
     def suite_file(self) -> Path:
         """The suite of several tasks."""
         return self.output / "tasks.yaml"
+
+    def _interpreter(self) -> tuple[str, ...]:
+        """Returns the override with the interpreter of the tasks, if there is one."""
+        return () if self.python is None else (f"task.python={hydra_value(self.python)}",)
 
     def _recipe(self, name: str) -> TrainingRecipe:
         return next(recipe for recipe in self.recipes if recipe.name == name)
@@ -322,7 +331,7 @@ def _record(plan: ExperimentPlan) -> dict[str, Any]:
             part
             for command in commands
             for part in command[1:]
-            if not part.startswith(("workers=", "output="))
+            if not part.startswith(("workers=", "output=", "task.python="))
         ]
         data = collected or [*plan.data(recipe)]
         recipes[recipe.name] = [*data, *plan.train, *recipe.train]

@@ -85,6 +85,7 @@ class RerunCommand:
             "task.time_limit_s": self.task.time_limit_s,
             "task.frame_hz": self.task.frame_hz,
             **({} if arm is None else {"++task.embodiment": arm}),
+            **({} if self.task.python is None else {"task.python": self.task.python}),
             **options,
             "execute_steps": self.execute_steps,
             **self.overrides,

@@ -1,6 +1,7 @@
 """Where simulated worlds run, such as processes of this machine, and the dispatch of episodes.
 
-The dispatcher distributes episodes to workers and repeats the episodes of workers that died.
+The dispatcher distributes episodes to workers and repeats the episodes of workers that died, and of
+worlds that failed.
 """
 
 import logging
@@ -17,6 +18,7 @@ from stringline.sim.rollout.workers import (
     Command,
     EpisodeEnd,
     EpisodeJob,
+    EpisodeLost,
     MakeWorld,
     Message,
     PlannedTask,
@@ -163,7 +165,7 @@ def _result(
     """Returns the result of an episode; None if it has to run again. Counts losses by seed."""
     if isinstance(message, (EpisodeEnd, TaskResult)):
         return episodes.finish(seed, message)
-    assert isinstance(message, WorkerLost)
+    assert isinstance(message, (EpisodeLost, WorkerLost))
     stored = episodes.recover(seed)
     if stored is not None:
         return stored

@@ -27,7 +27,7 @@ from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.sim.rollout.rollout import Answer, DelayedChunk, Rollout, run_episode
 from stringline.sim.rollout.video import Video
-from stringline.sim.rollout.world_interface import Simulation
+from stringline.sim.rollout.world_interface import Simulation, WorldLostError
 
 MakeWorld = Callable[[], Simulation]
 
@@ -93,6 +93,13 @@ class TaskResult:
 
 
 @dataclass(frozen=True)
+class EpisodeLost:
+    """The world of an episode has failed; `reason` is a sentence. Its worker continues."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class WorkerFailed:
     """A worker met an error and cannot continue."""
 
@@ -108,7 +115,9 @@ class WorkerLost:
 
 
 Command = EpisodeJob | WorldTask | PlannedTask | ActionChunk | DelayedChunk
-Message = WorkerReady | PlanRequest | EpisodeEnd | TaskResult | WorkerFailed | WorkerLost
+Message = (
+    WorkerReady | PlanRequest | EpisodeEnd | TaskResult | EpisodeLost | WorkerFailed | WorkerLost
+)
 
 
 class RemoteTracebackError(Exception):
@@ -139,7 +148,7 @@ class WorldHost:
         """Handles a job, a task, or the plan for the last request, and returns the next message.
 
         That is `PlanRequest` or `EpisodeEnd` for a job, `TaskResult` for a task, after requests of
-        one that needs plans, or `WorkerFailed`.
+        one that needs plans, or for both `EpisodeLost` or `WorkerFailed`.
         """
         assert self._world is not None
         try:
@@ -152,6 +161,9 @@ class WorldHost:
                 self._episode = command.course(self._world)
                 return self._continue(self._episode, None)
             return TaskResult(command.run(self._world))
+        except WorldLostError as error:
+            self._episode = self._video = None
+            return EpisodeLost(str(error))
         except Exception as error:
             return WorkerFailed(error, traceback.format_exc())
 

@@ -10,6 +10,10 @@ from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.embodiments.embodiment import Embodiment
 
 
+class WorldLostError(RuntimeError):
+    """The world of an episode has failed; the next episode begins in a new one."""
+
+
 class StepOutcome(Protocol):
     """The result of one action."""
 

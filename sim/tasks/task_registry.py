@@ -73,6 +73,30 @@ OWN_TASKS = tuple(
 """Tasks of this package outside of the table: worlds of other folders, by `module:Class`."""
 
 
+REMOTE = "remote:"
+"""The beginning of the names of environments in another interpreter, `remote:MODULE:FUNCTION`."""
+METAWORLD = "metaworld:"
+"""The beginning of the names of the tasks of MetaWorld, which has an interpreter of its own."""
+
+
+def is_remote_task(name: str) -> bool:
+    """Returns whether a name belongs to an environment in another interpreter."""
+    return name.startswith((REMOTE, METAWORLD))
+
+
+def code_of_task(name: str) -> ClassName | None:
+    """Returns what a name makes run of other packages, `module:name`; None for known tasks.
+
+    Raises:
+        ValueError: The name has another form.
+    """
+    if name.startswith(METAWORLD):
+        return None
+    if name.startswith(REMOTE):
+        return ClassName.parse(name.removeprefix(REMOTE), "environment")
+    return ClassName.parse(name, "task") if is_user_task(name) else None
+
+
 def make_task(name: str, control_hz: float = 50.0, embodiment: str | None = None) -> TabletopTask:
     """Builds a task by its name in `TASKS`, or a user's task by `module:Class`.
 
@@ -104,7 +128,7 @@ def task_class(name: str, embodiment: str | None = None) -> type[TabletopTask]:
 
 def is_user_task(name: str) -> bool:
     """Returns whether a name has the form `module:Class` of a task outside this package."""
-    return is_class_name(name) and name not in OWN_TASKS
+    return is_class_name(name) and name not in OWN_TASKS and not is_remote_task(name)
 
 
 def _user_task(name: str) -> type[TabletopTask]:

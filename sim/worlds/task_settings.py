@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from stringline.datasets.contract.argument_checks import unknown_name
+from stringline.sim.interpreters.environment_process import Interpreter
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class TaskSettings:
         options: Changes of the world, such as table_height: 0.02 (m).
         embodiment: Another arm for kuka_pick and kuka_place: menagerie:ur5e, menagerie:panda, or a
             file (docs/my-robot.md); if None, that of the workcell.
+        python: The interpreter of an environment that does not run in Stringline's own, such as
+            metaworld/bin/python (docs/other-environments.md); if None, Stringline's own.
+        answer_s: Longest time of an answer of such an environment, s; then it counts as hanging.
     """
 
     name: str
@@ -31,6 +35,13 @@ class TaskSettings:
     time_limit_s: float = 20.0
     options: Mapping[str, Any] = field(default_factory=dict)
     embodiment: str | None = None
+    python: str | None = None
+    answer_s: float = 60.0
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """The interpreter of an environment that does not run in Stringline's own."""
+        return Interpreter(self.python, self.answer_s)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
@@ -66,6 +77,11 @@ class TaskSettings:
                 "menagerie:NAME."
             )
         return cls(**chosen)
+
+
+def with_interpreter(arguments: Sequence[str]) -> list[str]:
+    """Returns a command line in which `python=PATH` is `task.python=PATH`."""
+    return [f"task.{each}" if each.startswith("python=") else each for each in arguments]
 
 
 def _plain(value: Any) -> Any:

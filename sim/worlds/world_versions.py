@@ -17,10 +17,12 @@ import numpy as np
 
 from stringline.datasets.command.installation import installed_version
 from stringline.sim.environment.environment import make_environment
+from stringline.sim.interpreters.environment_process import Interpreter
 from stringline.sim.tasks import handling, success
 from stringline.sim.tasks.episode_options import SPREAD, STRICT, spread_of
 from stringline.sim.tasks.tabletop import TabletopTask
-from stringline.sim.tasks.task_registry import task_class
+from stringline.sim.tasks.task_registry import is_remote_task, task_class
+from stringline.sim.worlds.remote_environment import remote_facts
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import is_third_party
 
@@ -128,21 +130,28 @@ VERSIONS = (*RULE, "physics", "mujoco", "torch", "stringline")
 
 
 def world_versions(
-    task: str, options: Mapping[str, Any], embodiment: str | None = None
+    task: str,
+    options: Mapping[str, Any],
+    embodiment: str | None = None,
+    interpreter: Interpreter | None = None,
 ) -> dict[str, Any]:
     """Returns the versions on which a demonstration depends, by their names in `VERSIONS`.
 
     Third-party tasks have neither a rule nor a digest: Stringline requires one version of their
-    packages.
+    packages. In another interpreter those of its packages count, as `environment.<package>`.
 
     Args:
         task: Name of the task.
         options: Options of the episodes, of which `start_spread` and `strict` choose the rule.
         embodiment: Another arm than that of the workcell.
+        interpreter: Where an environment of another interpreter runs.
 
     Raises:
         ValueError: There is no such task, or it does not have this rule.
     """
+    if is_remote_task(task):
+        facts = remote_facts(task, interpreter or Interpreter())
+        return {**facts.versions, "stringline": installed_version()}
     packages = {"mujoco": version("mujoco"), "stringline": installed_version()}
     if is_third_party(task):
         return packages
@@ -153,10 +162,14 @@ def world_versions(
 
 
 def result_versions(
-    task: str, options: Mapping[str, Any], embodiment: str | None = None
+    task: str,
+    options: Mapping[str, Any],
+    embodiment: str | None = None,
+    interpreter: Interpreter | None = None,
 ) -> dict[str, Any]:
     """Returns the versions on which the result of a policy depends; see `world_versions`."""
-    return {**world_versions(task, options, embodiment), "torch": version("torch")}
+    packages = world_versions(task, options, embodiment, interpreter)
+    return {**packages, "torch": version("torch")}
 
 
 def task_options(task: TaskSettings) -> dict[str, object]:

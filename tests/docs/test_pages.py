@@ -17,6 +17,7 @@ from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.encoders.perceive import with_heads
 from stringline.sim.evaluation.offline_evaluation import with_dataset
 from stringline.sim.experiments.recipes import with_recipes
+from stringline.sim.worlds.task_settings import with_interpreter
 
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
@@ -27,7 +28,7 @@ HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 # in capitals that a reader replaces.
 LEFT_TO_COMMANDS = re.compile(
     r"suite=.*\.yaml|\w+=null|(output|checkpoint|dataset.path|store|path|record|save|ply)=.*"
-    r"|[\w.]+=[A-Z_]+|[\w/]+=[\w.]+:\w+"
+    r"|[\w.]+=[A-Z_]+|[\w/]+=[\w.]+:[\w:.-]+"
 )
 GENERATED = "reference/"  # Pages of docs/site_hook.py.
 
@@ -174,6 +175,8 @@ def overrides(command: Command) -> list[str]:
         words = tuple(with_heads(words))
     if words[0] == "stringline-eval":
         words = tuple(with_dataset(words))
+    if words[0] in ("stringline-collect", "stringline-eval"):
+        words = tuple(with_interpreter(words))
     given = [word for word in words[1:] if "=" in word and word[0] != "-"]
     kept = [one for one in given if not LEFT_TO_COMMANDS.fullmatch(one)]
     return [first_value(one) for one in kept] if "--multirun" in command.words else kept

@@ -218,7 +218,9 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_omits_grippers() 
     revolute = np.array([joint.kind == "revolute" for joint in ALOHA.joints])
     rng = np.random.default_rng(0)
     share = np.random.default_rng(0).uniform()
-    values = np.stack(list(islice(ornstein_uhlenbeck(rng, 0.1, 0.02, ALOHA), 20_000)))
+    values = np.stack(
+        list(islice(ornstein_uhlenbeck(rng, 0.1, 0.02, ALOHA.contract([], 50.0)), 20_000))
+    )
     assert (values[:, ~revolute] == 0).all()
     np.testing.assert_allclose(values[:, revolute].std(axis=0), 0.1 * share, rtol=0.1)
     lagged = (values[1:, revolute] * values[:-1, revolute]).mean() / (
@@ -226,7 +228,7 @@ def test_the_disturbance_has_its_deviation_and_correlation_and_omits_grippers() 
     ).mean()
     assert lagged == pytest.approx(np.exp(-0.02 / 0.25), abs=0.01)
     with pytest.raises(ValueError, match=r"noise_rad must be a number from 0 to 0.2 \(got 2.0\)"):
-        next(ornstein_uhlenbeck(rng, 2.0, 0.02, ALOHA))
+        next(ornstein_uhlenbeck(rng, 2.0, 0.02, ALOHA.contract([], 50.0)))
 
 
 @pytest.mark.slow

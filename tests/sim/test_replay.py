@@ -57,13 +57,14 @@ def test_an_episode_is_repeated_by_the_rule_of_its_recording(tmp_path: Path) -> 
     assert recorded_options(recipe) == rule | {"table_height": 0.1}
 
 
+@pytest.mark.parametrize("task", ["their_tasks:Stack", "remote:their_tasks:Stack"])
 def test_the_task_of_an_episode_needs_trust(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("STRINGLINE_TRUST", raising=False)
-    found = stored(tmp_path, "their_tasks:Stack")
+    found = stored(tmp_path, task)
     with pytest.raises(UntrustedPackageError, match=r"Episode recorded.* needs their_tasks:Stack"):
         recorded_world(found)
     monkeypatch.setenv("STRINGLINE_TRUST", "their_tasks")
-    assert recorded_world(found).task == "their_tasks:Stack"
+    assert recorded_world(found).task == task

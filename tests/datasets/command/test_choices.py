@@ -28,6 +28,9 @@ mixed:
 
 none:
   values: false  # No values.
+
+far:
+  known_as: far:_rest_
 """
 
 
@@ -63,6 +66,9 @@ def test_a_table_has_a_choice_for_each_entry(folder: Path) -> None:
     }
     assert descriptions(folder, "group/mixed")["values",] == "Relative values."
     assert descriptions(folder, "group/none")["values",] == "No values."
+    assert completed(folder, "group/far:away")["known_as"] == "far:away"
+    for name in ("far", "mixed:more"):
+        assert read_choice(folder, f"group/{name}") is None
     assert read_choice(folder, "group/choices") is None
     assert read_choice(folder, "group/other") is None
 
