@@ -60,7 +60,7 @@ from stringline.datasets.images.reading import ItemReference as ItemReference
 from stringline.datasets.images.reading import Omissions as Omissions
 from stringline.datasets.images.rgbd_folder import RgbdImages as RgbdImages
 from stringline.datasets.images.ucf101 import Ucf101Clips as Ucf101Clips
-from stringline.datasets.loading.windows import WindowSettings as WindowSettings
+from stringline.datasets.loading.window_settings import WindowSettings as WindowSettings
 from stringline.datasets.loading.windows import Windows as Windows
 from stringline.datasets.store.episode import EpisodeAttributes as EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore as EpisodeStore

@@ -16,7 +16,7 @@ from stringline.datasets.loading.keypose_modes import (
     modes_of_event,
     plain,
 )
-from stringline.datasets.loading.keyposes import KeyposeSettings
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.loading.workspace_clouds import CloudSettings, cloud_maker
 from stringline.datasets.store.store import EpisodeStore
 

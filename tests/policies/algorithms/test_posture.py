@@ -20,7 +20,10 @@ from stringline.encoders.positions.presets import CayleyString
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
 from stringline.policies.action_spaces.space import ActionSpace, ContractActions, RelativeJoints
 from stringline.policies.algorithms.act import ActPolicy, ActSettings
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import (
+    ChunkPolicy,
+    fit_posture,
+)
 from stringline.policies.algorithms.posture import (
     ChunkRemainder,
     FittedWindows,
@@ -30,7 +33,6 @@ from stringline.policies.algorithms.posture import (
 from stringline.policies.checkpoints.load import (
     add_action_statistics,
     build_policy,
-    fit_posture,
     load_policy,
     save_policy,
 )

@@ -126,7 +126,7 @@ def test_without_opengl_the_report_has_no_films_and_a_warning_says_so(
     def refuse(width: int, height: int) -> None:
         raise RuntimeError(f"OpenGL for {width}x{height} is not available.")
 
-    monkeypatch.setattr("stringline.sim.rendering.film_renderer.open_graphics", refuse)
+    monkeypatch.setattr("stringline.sim.report.film.open_graphics", refuse)
     assert with_films([moved], TASK, PRIMITIVES) == [moved]
     assert "no videos of rendering=pretty. OpenGL for 640x360 is not available." in caplog.text
     assert list((tmp_path / "films").iterdir()) == []
