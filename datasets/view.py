@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from stringline.datasets.command.application import run
 from stringline.datasets.contract.argument_checks import printable, settings_of
 from stringline.datasets.files.atomic import write_file
-from stringline.datasets.loading.keyposes import KeyposeSettings
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.pointclouds.camera_check import check_cameras
 from stringline.datasets.pointclouds.clouds import find_episode, fused_cloud, write_ply
 from stringline.datasets.store.episode import StoredEpisode

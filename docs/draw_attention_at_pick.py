@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stringline import ChunkPolicy, load_policy
-from stringline.policies.probes.attention_map import AttentionMap, attention_map
+from stringline.policies.observation.interfaces import AttentionMap
 
 TASK = "kuka_pick"
 LARGEST = 8.0  # Attention that has the last colour, as a multiple of the mean.
@@ -42,7 +42,8 @@ def main() -> None:
     cameras = [camera.name for camera in policy.contract.cameras]
     figure, axes = plt.subplots(2, 2 * len(cameras), figsize=(9.2, 4.9), layout="constrained")
     for row, (name, observation) in enumerate((("far", seen[0]), ("near", seen[-1]))):
-        found = attention_map(policy, observation)
+        found = policy.attention_map(observation)
+        assert found is not None  # Of an encoder of places.
         for number, camera in enumerate(cameras):
             draw(axes[row, 2 * number : 2 * number + 2], observation, found, camera)
         axes[row, 0].set_ylabel(name, fontsize=11)

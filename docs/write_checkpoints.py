@@ -7,7 +7,7 @@ Run it after a change to the index; a test compares.
 
 from pathlib import Path
 
-from stringline.policies.checkpoints.registry import RegisteredCheckpoint, read_index
+from stringline.policies.checkpoints.load import RegisteredCheckpoint, read_index
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "checkpoints.md"

@@ -1,4 +1,4 @@
-"""The command `stringline-eval`: evaluates a checkpoint on unseen seeds, or on recordings."""
+"""The command `stringline-eval`: evaluates a checkpoint on unseen seeds."""
 
 import json
 import logging
@@ -21,13 +21,6 @@ from stringline.sim.evaluation.checkpoint_evaluation import (
     CheckpointEvaluation,
     EvaluationSettings,
 )
-from stringline.sim.evaluation.offline_evaluation import (
-    DATASET,
-    OfflineSettings,
-    check_offline,
-    evaluate_offline,
-    with_dataset,
-)
 from stringline.sim.evaluation.results import EpisodeResult, Summary, summaries_table
 from stringline.sim.evaluation.suite_run import SuiteStatistics, run_suite
 from stringline.sim.evaluation.suites import Suite, check_overrides, chosen_suite, with_suites
@@ -37,7 +30,6 @@ from stringline.sim.evaluation.trained_settings import (
     with_trained_settings,
 )
 from stringline.sim.report.evaluation_report import suite_report, task_report
-from stringline.sim.report.offline_report import PAGE, headline, write_offline_report
 from stringline.sim.report.report import Report, write_report
 from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.worlds.task_settings import TaskSettings, with_interpreter
@@ -60,19 +52,14 @@ def main() -> None:
 
 
 def _completed(arguments: Sequence[str]) -> list[str]:
-    """Returns a command line as Hydra reads it, in simulation with what the checkpoint recorded."""
-    line = with_dataset(with_suites(with_interpreter(arguments)))
-    on_recordings = any(argument.startswith(f"{DATASET}.path=") for argument in line)
-    return line if on_recordings else with_trained_settings(line)
+    """Returns a command line as Hydra reads it, with what the checkpoint recorded."""
+    return with_trained_settings(with_suites(with_interpreter(arguments)))
 
 
 def _evaluate(config: DictConfig) -> None:
     plain = plain_settings(config)
     overrides = HydraConfig.get().overrides.task
-    check_offline(overrides)
-    if plain[DATASET]["path"] is not None:
-        _evaluate_on_recordings(plain)
-        return
+    check_no_recordings(overrides)
     suite = chosen_suite(plain, overrides)
     check_overrides(overrides)
     # Everything is checked before the first folder is made.
@@ -88,22 +75,11 @@ def _evaluate(config: DictConfig) -> None:
             _evaluate_suite(suite, settings, plain)
 
 
-def _evaluate_on_recordings(plain: Mapping[str, Any]) -> None:
-    dataset = dict(plain[DATASET])
-    settings = OfflineSettings(
-        checkpoint=str(plain["checkpoint"]),
-        output=Path(str(plain["output"])),
-        dataset=Path(str(dataset.pop("path"))),
-        device=str(plain["device"]),
-        **dataset,
-    )
-    result = evaluate_offline(settings)
-    with made_folder(settings.output), exclusive(settings.output):
-        result.write()
-        write_offline_report(result)
-    sys.stdout.write(f"{headline(result)}\n{result.linear}\n")
-    page = (settings.output / PAGE).resolve().as_uri()
-    logger.info("Open the page: %s", page)
+def check_no_recordings(overrides: Sequence[str]) -> None:
+    """Raises a ValueError if an override `key=value` chooses recordings of a missing store."""
+    for key in (override.lstrip("+~").partition("=")[0] for override in overrides):
+        if key.startswith("dataset."):
+            raise ValueError(f"{key} needs the store of the recordings: dataset=STORE.")
 
 
 def plain_settings(config: DictConfig) -> dict[str, Any]:

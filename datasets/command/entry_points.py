@@ -102,6 +102,8 @@ COMMANDS = {
 }
 """The module of each command, which has a function `main`. Its configuration has the same name."""
 
+RECORDINGS = "stringline.sim.evaluate_recordings"
+"""The module of `stringline-eval dataset=STORE`, which needs no simulation."""
 OPTIONS_OF_VERBS = "data"
 
 
@@ -144,7 +146,10 @@ def _run(command: str) -> None:
 
         show_help(command)
     else:
-        import_module(COMMANDS[command]).main()
+        on_recordings = command == "eval" and any(
+            argument.startswith(("dataset=", "dataset.path=")) for argument in arguments
+        )
+        import_module(RECORDINGS if on_recordings else COMMANDS[command]).main()
 
 
 collect = partial(start, "collect")

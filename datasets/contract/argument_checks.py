@@ -5,7 +5,7 @@ Checks of the values of tensors can be switched off, since they make a training 
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -139,6 +139,16 @@ WHOLE = Range(least=0, whole=True)
 COUNT = Range(least=1, whole=True)
 PORTS = Range(least=0, most=65535, whole=True)
 """Ports of a server; 0 takes any free port."""
+
+
+def check_ordered(**pairs: Sequence[float]) -> None:
+    """Raises a ValueError unless each pair, given by name, is an ordered range above 0."""
+    for name, pair in pairs.items():
+        if len(pair) != 2 or any(end not in POSITIVE for end in pair) or pair[0] > pair[1]:
+            raise ValueError(
+                f"{name} is {tuple(pair)}; allowed: (shortest, longest) with 0 < shortest <= "
+                f"longest."
+            )
 
 
 _SKIPPED = ContextVar("value checks are skipped", default=False)

@@ -18,12 +18,12 @@ from stringline.datasets.loading.gripper_commands import with_commands
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,
     PREFIX,
-    KeyposeSettings,
     NoKeyposeError,
     commanded_motion,
     commanding_embodiment,
     find_keyposes,
 )
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 
 Floats = NDArray[np.float64]

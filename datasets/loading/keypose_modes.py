@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.argument_checks import POSITIVE
 from stringline.datasets.loading.keyposes import (
     Keyposes,
-    KeyposeSettings,
     episode_keyposes,
     events_in_words,
 )
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.loading.workspace_clouds import CloudMaker, recorded_inputs
 from stringline.datasets.store.episode import StoredEpisode
 

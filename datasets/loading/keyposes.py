@@ -13,14 +13,12 @@ Arrays have the arms on their second axis, in the order of `Contract.arms`.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
@@ -32,61 +30,13 @@ from stringline.datasets.loading.gripper_commands import (
     STROKE,
     turning_points,
 )
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Stops = Literal["auto", "always", "never"]
 NO_EVENT = -1
 PREFIX = "keypose/"
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyposeSettings:
-    """How keyposes are found.
-
-    Attributes:
-        stroke: Smallest change of an opening that is an event, from 0 (closed) to 1 (open).
-        rest_m: An arm stands still while its gripper stays within this distance, m ...
-        rest_s: ... for this time, s.
-        smooth_s: Positions are averaged over this time before, s: hands tremble.
-        together_s: Events of two arms within this time are one event, s.
-        travel_m: Least distance between two stops, and between an event and the next event of the
-            same gripper that undoes it, m: a gripper that opens and closes in place has done
-            nothing.
-        stops: Whether arms at rest make keyposes as well: `auto`: in recordings without gripper
-            events, and at the end of one for arms that hold something.
-        straight_m: Largest length of the straight part before an event, m.
-        least_m: Distance of the approach pose if there is no straight part, m.
-        depart_m: Distance of the departure pose, m.
-    """
-
-    stroke: float = STROKE
-    rest_m: float = 0.008
-    rest_s: float = 0.24
-    smooth_s: float = 0.1
-    together_s: float = 0.3
-    travel_m: float = 0.025
-    stops: Stops = "auto"
-    straight_m: float = 0.16
-    least_m: float = 0.03
-    depart_m: float = 0.075
-
-    def __post_init__(self) -> None:
-        """Checks the values.
-
-        Raises:
-            ValueError: A value is out of range.
-        """
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "stops":
-                if value not in get_args(Stops):
-                    raise unknown_name("choice of stops", str(value), get_args(Stops))
-            elif field.name == "smooth_s":
-                NOT_NEGATIVE.check(smooth_s=value)
-            else:
-                POSITIVE.check(**{field.name: value})
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
+from stringline.datasets.loading.window_settings import WindowSettings
 from stringline.datasets.loading.windows import (
     DEFAULTS,
     Batch,
     Windows,
-    WindowSettings,
     training_names,
 )
 from stringline.datasets.store.store import EpisodeStore

@@ -11,23 +11,22 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stringline.datasets.contract.argument_checks import WHOLE
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_number
 from stringline.datasets.loading.corrections import Labels, until_takeover_s
 from stringline.datasets.loading.gripper_commands import with_commands
 from stringline.datasets.loading.keyposes import (
     Keyposes,
-    KeyposeSettings,
     carried_spans,
     episode_keyposes,
 )
+from stringline.datasets.loading.window_settings import WindowSettings
 from stringline.datasets.loading.workspace_clouds import PREFIX as CLOUD
 from stringline.datasets.loading.workspace_clouds import UNIT_M, CloudCache, CloudMaker
 from stringline.datasets.store.episode import StoredEpisode, task_names
@@ -189,56 +188,6 @@ def _at(episode: StoredEpisode, steps: Array, contract: Contract) -> dict[str, A
 Batch = dict[str, Array]
 CLOUDS_HZ = 6.25
 """Largest number of point clouds per second of a recording that are training windows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowSettings:
-    """What training windows contain, and at which steps they begin.
-
-    Attributes:
-        chunk: Number of actions in a window, at least 1.
-        cameras: Names of the cameras, in a mixture of the slots. If None, all.
-        every_step: Whether a window begins at every step, even without a new image.
-        past: Offsets of further observations before a window in steps, such as (20, 10); the
-            largest is first.
-        past_images: Whether the further observations contain images and geometry.
-        gripper_commands: Whether openings in actions are replaced by the commands that they follow,
-            0 (close) and 1 (open), for policies with open and close commands.
-        segments: Whether windows contain the segments of the images, of each camera for which every
-            episode has them.
-        pad_last_action_steps: Number of actions after the end of an episode that repeat the last
-            one and belong to the window: the robot holds its last target.
-        events: How keyposes are found. If None, windows contain no keyposes.
-        labels: Whether windows at steps with labels of an expert have these as targets in place of
-            what has been executed, see `corrections.py`.
-        clouds: Makes the point clouds that windows contain instead of images. They are at most
-            `CLOUDS_HZ` per second, since neighbouring ones are alike. If None, windows contain
-            images.
-
-    Raises:
-        ValueError: A number is out of range.
-    """
-
-    chunk: int = 48
-    cameras: Sequence[str] | None = None
-    every_step: bool = False
-    past: Sequence[int] = ()
-    past_images: bool = True
-    gripper_commands: bool = False
-    segments: bool = False
-    pad_last_action_steps: int = 0
-    events: KeyposeSettings | None = None
-    labels: bool = False
-    clouds: CloudMaker | None = None
-
-    def __post_init__(self) -> None:
-        if self.chunk < 1:
-            raise ValueError(f"chunk must be an integer of at least 1 (got {self.chunk}).")
-        WHOLE.check(pad_last_action_steps=self.pad_last_action_steps)
-        past = tuple(self.past)
-        if any(offset < 1 for offset in past) or len(set(past)) < len(past):
-            raise ValueError(f"past is {past}; allowed: different offsets, each 1 or above.")
-        object.__setattr__(self, "past", tuple(sorted(past, reverse=True)))
 
 
 DEFAULTS = WindowSettings()

@@ -21,8 +21,8 @@ from stringline.datasets.loading.keypose_modes import (
     ModeSettings,
     count_keyposes,
 )
-from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.loading.sampler import split_names
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.loading.workspace_clouds import (
     CloudMaker,

@@ -12,7 +12,8 @@ from pathlib import Path
 from stringline.datasets.command.command_line import command_line
 from stringline.datasets.command.declarations import declared
 from stringline.datasets.contract.contract import Camera
-from stringline.datasets.loading.keyposes import KeyposeSettings, episode_keyposes
+from stringline.datasets.loading.keyposes import episode_keyposes
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.keyposes import (
     Keyposes,
-    KeyposeSettings,
     episode_keyposes,
     events_in_words,
 )
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.viewing.page_drawings import colour_frame
 

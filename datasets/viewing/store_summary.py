@@ -26,7 +26,7 @@ from stringline.datasets.files.pages import (
     Table,
     Text,
 )
-from stringline.datasets.loading.keyposes import KeyposeSettings
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore, format_size
 from stringline.datasets.store.verification import Finding, findings

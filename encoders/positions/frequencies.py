@@ -7,13 +7,13 @@ one direction each. Planes that stay still compare contents independently of pos
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.argument_checks import POSITIVE, Range
+from stringline.datasets.contract.argument_checks import POSITIVE, Range, check_ordered
 from stringline.encoders.positions.bases import sine_transform
 
 
@@ -45,7 +45,7 @@ class FrequencyInitialisation:
                 f"theta, uniform, omega."
             )
         if self.wavelengths is not None:
-            check_wavelengths(wavelengths=self.wavelengths)
+            check_ordered(wavelengths=self.wavelengths)
         if self.theta is not None:
             Range(above=1).check(theta=self.theta)
         if self.uniform is not None:
@@ -102,20 +102,6 @@ class FrequencyInitialisation:
         if self.theta is not None:
             return rotated_grid(sets, axes, planes, self.theta, generator)
         return isotropic(sets, axes, planes, generator) * self.magnitudes(planes)
-
-
-def check_wavelengths(**pairs: Sequence[float]) -> None:
-    """Raises a ValueError unless each pair is a range of wavelengths."""
-    for name, pair in pairs.items():
-        if (
-            len(pair) != 2
-            or any(length not in POSITIVE for length in pair)
-            or not pair[0] <= pair[1]
-        ):
-            raise ValueError(
-                f"{name} are {tuple(pair)}; allowed: (shortest, longest) with 0 < shortest <= "
-                f"longest."
-            )
 
 
 def stored_unit(scale: float | None, start: FrequencyInitialisation) -> Tensor:

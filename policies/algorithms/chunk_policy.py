@@ -7,19 +7,22 @@ arguments.
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import COUNT, unknown_name
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.loading.statistics import KeyStatistics, Statistics
-from stringline.datasets.loading.windows import WindowSettings
+from stringline.datasets.contract.contract import Camera, Contract
+from stringline.datasets.loading.statistics import KeyStatistics, Statistics, statistics_of
+from stringline.datasets.loading.window_settings import WindowSettings
+from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.policies.action_spaces.space import (
     ActionSpace,
@@ -27,7 +30,7 @@ from stringline.policies.action_spaces.space import (
     ContractActions,
 )
 from stringline.policies.algorithms.learned_policy import Batch, Generators, LearnedPolicy
-from stringline.policies.algorithms.posture import ChunkRemainder, Posture
+from stringline.policies.algorithms.posture import ChunkRemainder, FittedWindows, Posture
 from stringline.policies.chunks.chunk import ActionPrefix
 from stringline.policies.networks.denoiser import (
     Denoiser,
@@ -40,6 +43,7 @@ from stringline.policies.observation.interfaces import (
     ObservationEncoderFactory,
 )
 from stringline.policies.observation.normaliser import MinMaxNormaliser, NormaliserFactory
+from stringline.policies.observation.observation_settings import read_cameras
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +77,27 @@ class PolicySettings:
         return (
             arms if self.gripper_space is None else self.gripper_space(contract=contract, arms=arms)
         )
+
+    def with_action_statistics(
+        self,
+        statistics: Statistics,
+        contract: Contract,
+        episodes: Sequence[StoredEpisode],
+        slots: Sequence[Mapping[str, str]] | None,
+        cameras: Sequence[str] | None,
+    ) -> Statistics:
+        """Adds the statistics of the generated numbers; see `add_action_statistics`.
+
+        `cameras` are the names of those that the observation encoder reads; if None, all.
+        """
+        space = self.space(contract)
+        read = read_cameras(contract, cameras)
+        own = [read] * len(episodes) if slots is None else [_own(read, each) for each in slots]
+        by_key = dict(statistics)
+        if (key := space.statistics_key(self.chunk)) not in by_key:
+            rows = partial(_window_rows, space, self.chunk)
+            by_key[key] = space.ranges(statistics_of(lambda: map(rows, own, episodes)))
+        return Statistics(by_key, instructions=statistics.instructions)
 
 
 Standing = Literal["gripper", "noisy_pose"]
@@ -378,3 +403,62 @@ def masked_mean(error: Tensor, mask: Tensor) -> Tensor:
         )
     weight = mask[:, None, :, None].to(error.dtype)
     return (error * weight).sum() / (weight.sum() * noise_samples * action_dim).clamp(min=1)
+
+
+def fit_posture(
+    policy: ChunkPolicy,
+    episodes: Sequence[StoredEpisode],
+    slots: Sequence[Mapping[str, str]] | None = None,
+) -> None:
+    """Fits the linear part of the chunks of a policy to its training episodes, in closed form.
+
+    A policy without a posture stays as it is. The weights of a checkpoint contain the fit.
+
+    Args:
+        policy: The policy.
+        episodes: The training episodes, which are read twice.
+        slots: See `add_action_statistics`.
+
+    Raises:
+        ValueError: An episode lacks the joints.
+    """
+    if policy.posture is not None:
+        fit_remainder(policy.posture, policy, policy.action_space, episodes, slots)
+
+
+def fit_remainder(
+    posture: ChunkRemainder,
+    policy: ChunkPolicy,
+    space: ActionSpace,
+    episodes: Sequence[StoredEpisode],
+    slots: Sequence[Mapping[str, str]] | None = None,
+) -> None:
+    """Fits a linear part in an action space to the windows of a policy; see `fit_posture`."""
+    cameras = policy.observation_encoder.cameras
+    own = [cameras] * len(episodes) if slots is None else [_own(cameras, each) for each in slots]
+
+    def windows() -> Iterator[FittedWindows]:
+        for seen, episode in zip(own, episodes, strict=True):
+            starts, numbers, inside = space.window_numbers(seen, policy.chunk, episode)
+            observation = {}
+            for key in posture.keys:
+                if key not in episode.arrays:
+                    raise ValueError(
+                        f"Episode {episode.name} lacks {key}, which policy.posture reads; allowed: "
+                        f"episodes with it, or policy.posture=null."
+                    )
+                observation[key] = torch.from_numpy(np.asarray(episode.arrays[key])[starts])
+            yield FittedWindows(observation=observation, actions=numbers, inside=inside)
+
+    posture.fit(windows)
+
+
+def _own(cameras: Sequence[Camera], slots: Mapping[str, str]) -> list[Camera]:
+    """Returns the cameras of an episode that fill the slots of these cameras."""
+    return [replace(slot, name=slots[slot.name]) for slot in cameras if slot.name in slots]
+
+
+def _window_rows(
+    space: ActionSpace, chunk: int, cameras: Sequence[Camera], episode: StoredEpisode
+) -> NDArray[Any]:
+    return space.window_rows(cameras, chunk, episode)

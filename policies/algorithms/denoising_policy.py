@@ -13,15 +13,12 @@ from stringline.policies.networks.denoiser import (
     Denoiser,
     DenoiserFactory,
     DenoiserOfStates,
+    EncoderOfPlaces,
     Precomputed,
 )
 from stringline.policies.networks.inputs import NormalisedPrefix, TokenPlaces
 from stringline.policies.networks.placed_denoiser import PlacedDenoiser
-from stringline.policies.observation.interfaces import (
-    ConditioningTokens,
-    EncoderOfPlaces,
-    state_width,
-)
+from stringline.policies.observation.interfaces import ConditioningTokens, state_width
 
 
 class DenoisingPolicy(ChunkPolicy):

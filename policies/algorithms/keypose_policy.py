@@ -9,6 +9,7 @@ al., 2024, arXiv 2402.10885) and 3D FlowMatch Actor (Gkanatsios et al., 2025, ar
 keyposes that are denoised by attention over relative places.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -24,12 +25,11 @@ from stringline.datasets.contract.instructions import NUMBER_KEY
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,
     PREFIX,
-    KeyposeSettings,
     commanding_embodiment,
     episode_keyposes,
 )
-from stringline.datasets.loading.statistics import QUANTILES, Statistics
-from stringline.datasets.loading.windows import WindowSettings
+from stringline.datasets.loading.statistics import QUANTILES, Statistics, statistics_of
+from stringline.datasets.loading.window_settings import KeyposeSettings, WindowSettings
 from stringline.datasets.loading.workspace_clouds import PREFIX as CLOUD
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.encoding import EncodingFactory
@@ -48,6 +48,7 @@ from stringline.policies.execution.keypose_motion import (
     MotionSettings,
     PredictedKeypose,
 )
+from stringline.policies.networks.denoiser import EncoderOfPlaces
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.networks.keypose_head import (
     FLAGS,
@@ -63,7 +64,6 @@ from stringline.policies.networks.keypose_head import (
 )
 from stringline.policies.observation.interfaces import (
     ConditioningTokens,
-    EncoderOfPlaces,
     ObservationEncoderFactory,
 )
 from stringline.policies.observation.point_encoder import DRAW, PointEncoder
@@ -151,6 +151,20 @@ class KeyposePolicySettings:
         POSITIVE.check(vote_m=self.vote_m, label_m=self.label_m)
         if self.refinement not in get_args(Refinement):
             raise unknown_name("refinement", str(self.refinement), get_args(Refinement))
+
+    def with_action_statistics(
+        self,
+        statistics: Statistics,
+        contract: Contract,
+        episodes: Sequence[StoredEpisode],
+        slots: Sequence[Mapping[str, str]] | None,
+        cameras: Sequence[str] | None,
+    ) -> Statistics:
+        """Adds the statistics of held openings; see `PolicySettings.with_action_statistics`."""
+        openings = statistics_of(lambda: (held_openings(each, self.events) for each in episodes))
+        return Statistics(
+            {**statistics, HELD_OPENINGS: openings}, instructions=statistics.instructions
+        )
 
 
 class KeyposePolicy(LearnedPolicy):

@@ -19,13 +19,15 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract, Observation, check_observation
 from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_of
 from stringline.datasets.loading.statistics import Statistics
-from stringline.datasets.loading.windows import WindowSettings
+from stringline.datasets.loading.window_settings import WindowSettings
 from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import (
+    AttentionMap,
     ObservationEncoderFactory,
     ObservationHistory,
     PastObservations,
+    TracesAttention,
 )
 
 Generators = torch.Generator | Sequence[torch.Generator]
@@ -224,6 +226,16 @@ class LearnedPolicy(nn.Module, ABC):
             arrays[NUMBER_KEY] = np.asarray(instruction.number(instruction_of(observation)))
         device = next(self.parameters()).device
         return {key: torch.tensor(array, device=device)[None] for key, array in arrays.items()}
+
+    def attention_map(self, observation: Observation) -> AttentionMap | None:
+        """Returns the attention of the arms over the patches of an observation of the contract.
+
+        If None, its observation encoder is not one of those whose attention can be traced.
+        """
+        encoder = self.observation_encoder
+        if not isinstance(encoder, TracesAttention):
+            return None
+        return encoder.attention_map(self.observed(observation))
 
     def check_instruction(self, text: str) -> None:
         """Raises a ValueError for an unknown text, if the policy needs instructions."""

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.vision.attention import attend
 
 Precomputed = Any
@@ -38,6 +39,21 @@ class Denoiser(Protocol):
             level: (B, K) noise levels from 0, no noise, to 1, pure noise.
             precomputed: The result of `precompute` for the B observations.
             present: (B, N) bool, which conditioning tokens exist; if None, all.
+        """
+        ...
+
+
+@runtime_checkable
+class EncoderOfPlaces(Protocol):
+    """An observation encoder whose conditioning tokens have `places`."""
+
+    def encoding_of_places(
+        self, factory: EncodingFactory, *, heads: int, head_dim: int
+    ) -> PositionEncoding:
+        """Returns a new encoding of the coordinates of its tokens, for another network.
+
+        Raises:
+            ValueError: Its coordinates are not metric.
         """
         ...
 

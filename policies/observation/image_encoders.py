@@ -24,8 +24,11 @@ from stringline.encoders.vision.rgbd import (
 )
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.networks.inputs import image_positions
-from stringline.policies.observation.instruction import Instruction
-from stringline.policies.observation.interfaces import ConditioningTokens, ObservationHistory
+from stringline.policies.observation.interfaces import (
+    ConditioningTokens,
+    Instruction,
+    ObservationHistory,
+)
 from stringline.policies.observation.observation_settings import (
     EncoderSettings,
     FeatureMapSettings,

@@ -1,78 +1,17 @@
 """Instructions as tokens: a learned embedding per known task, or a frozen text encoder."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.instructions import NOTHING_SAID, instruction_number
-from stringline.encoders.positions.precision import values_are_hidden, without_autocast
+from stringline.datasets.contract.instructions import instruction_number
+from stringline.encoders.positions.precision import without_autocast
 from stringline.encoders.pretrained.transformers_models import load_text_model, pooled
-
-
-class Instruction(nn.Module, ABC):
-    """Converts numbers of texts (`datasets/contract/instructions.py`) into tokens.
-
-    Attributes:
-        names: The known texts, in the order of their parameters.
-        rows: Name of the tensor with a row for each of them.
-    """
-
-    rows: ClassVar[str]
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__()
-        self.names = tuple(names)
-        if not self.names or len(set(self.names)) < len(self.names) or "" in self.names:
-            raise ValueError(
-                f"The known instructions are {list(names)}; allowed: at least one, different "
-                f"texts. They come from the episodes; stringline-data relabel adds them."
-            )
-        self._numbers = [instruction_number(name) for name in self.names]
-
-    def number(self, text: str | None) -> int:
-        """Returns the number of a text for `forward`; empty: no instruction.
-
-        None, a missing instruction, is valid if only one text is known.
-        """
-        if text is None and len(self.names) == 1:
-            return self._numbers[0]
-        if text is None:
-            raise ValueError(
-                "This policy needs an instruction: add the key 'instruction' to observations. "
-                f"Known instructions: {', '.join(self.names)}."
-            )
-        number = instruction_number(text)
-        if number not in (NOTHING_SAID, *self._numbers):
-            self._add(text)
-        return number
-
-    def forward(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns tokens (B, 1, dim) of numbers (B,) int64, 0 without an instruction.
-
-        The second tensor, (B, 1) bool, is True for examples with an instruction.
-        """
-        known = torch.tensor(self._numbers).to(numbers.device, non_blocking=True)
-        same = numbers[:, None] == known
-        present = numbers[:, None] != NOTHING_SAID
-        if not values_are_hidden(numbers) and not bool((same.any(dim=1) | ~present[:, 0]).all()):
-            raise ValueError(
-                f"An example has an unknown instruction. Known instructions: "
-                f"{', '.join(self.names)}."
-            )
-        return self._tokens()[same.to(torch.uint8).argmax(dim=1)][:, None], present
-
-    @abstractmethod
-    def _tokens(self) -> Tensor:
-        """Returns a token per known text, (texts, dim)."""
-
-    @abstractmethod
-    def _add(self, text: str) -> None:
-        """Adds an unknown text; raises a ValueError if that is impossible."""
+from stringline.policies.observation.interfaces import Instruction
 
 
 class TaskEmbedding(Instruction):

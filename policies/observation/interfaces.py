@@ -5,20 +5,27 @@ them in a session.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, SHARE
+from stringline.datasets.contract.argument_checks import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    check_ordered,
+)
 from stringline.datasets.contract.contract import Array, Camera, Observation
-from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
-from stringline.encoders.positions.frequencies import check_wavelengths
+from stringline.datasets.contract.instructions import NOTHING_SAID, instruction_number
+from stringline.encoders.positions.precision import values_are_hidden
 from stringline.policies.networks.inputs import TokenPlaces
-from stringline.policies.observation.instruction import Instruction
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +71,7 @@ class ObservationHistory(nn.Module):
                 f"ages_s is {list(ages_s)}; allowed: at least one, different times above 0, in "
                 f"seconds."
             )
-        check_wavelengths(**{"history.wavelengths_s": wavelengths_s})
+        check_ordered(**{"history.wavelengths_s": wavelengths_s})
         SHARE.check(**{"history.dropout": dropout})
         NOT_NEGATIVE.check(**{"history.tolerance_s": tolerance_s})
         self.wavelengths_s = (float(wavelengths_s[0]), float(wavelengths_s[1]))
@@ -171,6 +178,67 @@ class ConditioningTokens:
         )
 
 
+class Instruction(nn.Module, ABC):
+    """Converts numbers of texts (`datasets/contract/instructions.py`) into tokens.
+
+    Attributes:
+        names: The known texts, in the order of their parameters.
+        rows: Name of the tensor with a row for each of them.
+    """
+
+    rows: ClassVar[str]
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self.names = tuple(names)
+        if not self.names or len(set(self.names)) < len(self.names) or "" in self.names:
+            raise ValueError(
+                f"The known instructions are {list(names)}; allowed: at least one, different "
+                f"texts. They come from the episodes; stringline-data relabel adds them."
+            )
+        self._numbers = [instruction_number(name) for name in self.names]
+
+    def number(self, text: str | None) -> int:
+        """Returns the number of a text for `forward`; empty: no instruction.
+
+        None, a missing instruction, is valid if only one text is known.
+        """
+        if text is None and len(self.names) == 1:
+            return self._numbers[0]
+        if text is None:
+            raise ValueError(
+                "This policy needs an instruction: add the key 'instruction' to observations. "
+                f"Known instructions: {', '.join(self.names)}."
+            )
+        number = instruction_number(text)
+        if number not in (NOTHING_SAID, *self._numbers):
+            self._add(text)
+        return number
+
+    def forward(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns tokens (B, 1, dim) of numbers (B,) int64, 0 without an instruction.
+
+        The second tensor, (B, 1) bool, is True for examples with an instruction.
+        """
+        known = torch.tensor(self._numbers).to(numbers.device, non_blocking=True)
+        same = numbers[:, None] == known
+        present = numbers[:, None] != NOTHING_SAID
+        if not values_are_hidden(numbers) and not bool((same.any(dim=1) | ~present[:, 0]).all()):
+            raise ValueError(
+                f"An example has an unknown instruction. Known instructions: "
+                f"{', '.join(self.names)}."
+            )
+        return self._tokens()[same.to(torch.uint8).argmax(dim=1)][:, None], present
+
+    @abstractmethod
+    def _tokens(self) -> Tensor:
+        """Returns a token per known text, (texts, dim)."""
+
+    @abstractmethod
+    def _add(self, text: str) -> None:
+        """Adds an unknown text; raises a ValueError if that is impossible."""
+
+
 class ObservationEncoderInterface(Protocol):
     """An encoder of observations, a `torch.nn.Module`.
 
@@ -201,24 +269,38 @@ class ObservationEncoderInterface(Protocol):
         ...
 
 
-def state_width(encoder: ObservationEncoderInterface) -> int:
-    """Returns the numbers of `ConditioningTokens.state` of an encoder, S; 0: it returns none."""
-    return int(getattr(encoder, "state_dim", 0))
+@dataclass(frozen=True)
+class AttentionMap:
+    """Patches that have a position, with colours and the attention of each arm.
+
+    Attributes:
+        points: (P, 3), metres in the base frame.
+        colours: (P, 3) uint8, mean colour of the patch.
+        weights: (arms, P), share of each arm's attention; the rest is on other tokens.
+        arms: Names of the arms.
+        images: (arms, rows, columns) by camera: the share of each patch, also of those without a
+            position.
+    """
+
+    points: NDArray[np.float32]
+    colours: NDArray[np.uint8]
+    weights: NDArray[np.float32]
+    arms: tuple[str, ...]
+    images: Mapping[str, NDArray[np.float32]]
 
 
 @runtime_checkable
-class EncoderOfPlaces(Protocol):
-    """An observation encoder whose conditioning tokens have `places`."""
+class TracesAttention(Protocol):
+    """An observation encoder whose attention can be traced back to image patches."""
 
-    def encoding_of_places(
-        self, factory: EncodingFactory, *, heads: int, head_dim: int
-    ) -> PositionEncoding:
-        """Returns a new encoding of the coordinates of its tokens, for another network.
-
-        Raises:
-            ValueError: Its coordinates are not metric.
-        """
+    def attention_map(self, observation: Mapping[str, Tensor]) -> AttentionMap:
+        """Returns the attention of the arms' tokens for a batch of one, with `keys`."""
         ...
+
+
+def state_width(encoder: ObservationEncoderInterface) -> int:
+    """Returns the numbers of `ConditioningTokens.state` of an encoder, S; 0: it returns none."""
+    return int(getattr(encoder, "state_dim", 0))
 
 
 ObservationEncoderFactory = Callable[..., ObservationEncoderInterface]

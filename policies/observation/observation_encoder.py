@@ -3,12 +3,16 @@
 `TokenFrames` has the frames in which the tokens have coordinates, and encodings of these.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Camera, Contract
@@ -17,6 +21,7 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.coordinates.coordinates import (
     Coordinates,
     Frames,
+    MetricPlaces,
     are_metric,
     directions_in_frames,
     in_frames,
@@ -24,11 +29,16 @@ from stringline.encoders.coordinates.coordinates import (
 )
 from stringline.encoders.positions.composite import DividedHeads, divided, with_time
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
+from stringline.encoders.vision.attention import PositionalAttention
 from stringline.encoders.vision.rgbd import ImageTokens, RgbdTokens, Tokens, read_key
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.networks.inputs import TokenPlaces
-from stringline.policies.observation.instruction import Instruction
-from stringline.policies.observation.interfaces import ConditioningTokens, ObservationHistory
+from stringline.policies.observation.interfaces import (
+    AttentionMap,
+    ConditioningTokens,
+    Instruction,
+    ObservationHistory,
+)
 from stringline.policies.observation.normaliser import JointState
 from stringline.policies.observation.observation_settings import ObservationSettings
 
@@ -277,6 +287,35 @@ class ObservationEncoder(nn.Module):
             arms=len(self.arms),
         )
 
+    @torch.inference_mode()
+    def attention_map(self, observation: Mapping[str, Tensor]) -> AttentionMap:
+        """Traces the attention of the arms' tokens back to the patches, for a batch of one.
+
+        Attention rollout (Abnar and Zuidema, 2020, arXiv 2005.00928): the product over all blocks
+        of (A + I) / 2, A the mean over the heads, which includes what tokens have gathered in
+        earlier blocks. It shows where information can come from, not its use.
+        """
+        with _recorded(self.blocks) as blocks:
+            self(observation)
+        rollout: Tensor | None = None
+        for weights in blocks:
+            mean = weights.mean(dim=1)[0]
+            mixed = (mean + torch.eye(len(mean), device=mean.device)) / 2
+            rollout = mixed if rollout is None else mixed @ rollout
+        assert rollout is not None
+        points, colours, has_position, sizes = _patches(self, observation)
+        streams = self.tokenise.fusion.streams
+        first = 0 if self.blocks.registers is None else len(self.blocks.registers)
+        arms = rollout[-len(self.arms) :, first : first + streams * len(has_position)]
+        shares = arms.reshape(len(arms), streams, -1).sum(dim=1)
+        return AttentionMap(
+            points[has_position].cpu().numpy().astype(np.float32),
+            colours[has_position].round().to(torch.uint8).cpu().numpy(),
+            shares[:, has_position].float().cpu().numpy(),
+            tuple(self.arms),
+            _images(sizes, self.tokenise.prefix, shares),
+        )
+
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay."""
         return {"arm_mark"} | (set() if self.history is None else {"past_mark"})
@@ -421,3 +460,63 @@ def _image_tokens(settings: ObservationSettings, cameras: Sequence[Camera]) -> I
         embedding=settings.embedding,
         learned_places=settings.learned_places,
     )
+
+
+@contextmanager
+def _recorded(blocks: nn.Module) -> Iterator[list[Tensor]]:
+    """Records the weights (B, heads, N, N) of every attention of a module while it is called."""
+    found: list[Tensor] = []
+
+    def note(attention: PositionalAttention, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        found.append(attention.weights(given[0], given[1], present=named.get("present")))
+
+    layers = [layer for layer in blocks.modules() if isinstance(layer, PositionalAttention)]
+    handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in layers]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _images(
+    sizes: Mapping[str, tuple[int, int]], prefix: int, shares: Tensor
+) -> dict[str, NDArray[np.float32]]:
+    """Returns the shares (arms, P) as images by camera, given their rows and columns."""
+    found: dict[str, NDArray[np.float32]] = {}
+    first = 0
+    for camera, (rows, columns) in sizes.items():
+        first += prefix
+        image = shares[:, first : first + rows * columns].reshape(-1, rows, columns)
+        found[camera] = image.float().cpu().numpy()
+        first += rows * columns
+    return found
+
+
+def _patches(
+    encoder: ObservationEncoder, batch: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor, dict[str, tuple[int, int]]]:
+    """Returns points (P, 3), colours (P, 3) and existence of positions (P,) of all patches.
+
+    The last item is the number of rows and columns of patches by camera.
+    """
+    places = MetricPlaces()
+    tokenise = encoder.tokenise
+    patch = tokenise.patch
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    sizes: dict[str, tuple[int, int]] = {}
+    for camera in tokenise.cameras:
+        images, view = tokenise.view(batch, camera, places.reads)
+        points, has_position = places.patches(view, patch, 1, images.device)
+        colours = nn.functional.avg_pool2d(images[0].permute(2, 0, 1).float(), patch).flatten(1).T
+        sizes[camera.name] = (images.shape[1] // patch, images.shape[2] // patch)
+        first = (0, 0, tokenise.prefix, 0)
+        found.append(
+            (
+                nn.functional.pad(points[0], first),
+                nn.functional.pad(colours, first),
+                nn.functional.pad(has_position[0], first[2:], value=False),
+            )
+        )
+    points, colours, has_position = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return points, colours, has_position, sizes

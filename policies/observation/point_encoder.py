@@ -35,8 +35,12 @@ from stringline.encoders.vision.point_tokens import (
 from stringline.encoders.vision.rgbd import read_key
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.networks.inputs import TokenPlaces
-from stringline.policies.observation.instruction import Instruction, InstructionFactory
-from stringline.policies.observation.interfaces import ConditioningTokens, ObservationHistory
+from stringline.policies.observation.instruction import InstructionFactory
+from stringline.policies.observation.interfaces import (
+    ConditioningTokens,
+    Instruction,
+    ObservationHistory,
+)
 from stringline.policies.observation.observation_settings import EncoderSettings
 
 PLACE_WAVELENGTHS_M = (0.1, 0.2, 0.4, 0.8, 1.6)

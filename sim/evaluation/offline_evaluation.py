@@ -26,13 +26,12 @@ from stringline.datasets.pointclouds.clouds import find_episode
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.action_spaces.space import ContractActions
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy, fit_remainder
 from stringline.policies.algorithms.keypose_policy import KeyposePolicy
 from stringline.policies.checkpoints.load import (
     CPU,
     checked_device,
     checkpoint_digest,
-    fit_remainder,
     is_address,
     load_policy,
 )
@@ -86,40 +85,6 @@ class OfflineSettings:
             raise ValueError(
                 f"checkpoint is {self.checkpoint}, but dataset= needs the network itself; allowed: "
                 "the folder or the name of a checkpoint."
-            )
-
-
-DATASET = "dataset"
-_OPTIONS = ("checkpoint", "trust", "output", "device")
-
-
-def with_dataset(arguments: Sequence[str]) -> list[str]:
-    """Returns a command line in the form that Hydra reads.
-
-    `dataset=STORE` becomes `dataset.path=STORE`, because Hydra would look for a choice of a group.
-    """
-    return [
-        argument.replace("=", ".path=", 1) if argument.startswith(f"{DATASET}=") else argument
-        for argument in arguments
-    ]
-
-
-def check_offline(overrides: Sequence[str]) -> None:
-    """Raises a ValueError if an override `key=value` has no effect on an evaluation on recordings.
-
-    The same for one that chooses recordings, if there is no store.
-    """
-    keys = [override.lstrip("+~").partition("=")[0] for override in overrides]
-    if f"{DATASET}.path" not in keys:
-        if alone := [key for key in keys if key.startswith(f"{DATASET}.")]:
-            raise ValueError(f"{alone[0]} needs the store of the recordings: dataset=STORE.")
-        return
-    for key, override in zip(keys, overrides, strict=True):
-        if not key.startswith((*_OPTIONS, f"{DATASET}.", "hydra")):
-            raise ValueError(
-                f"Both dataset= and {override} are given; allowed beside dataset=: "
-                f"{', '.join(_OPTIONS)}, dataset.episodes, dataset.windows. A run evaluates either "
-                "on recordings (dataset=) or in simulation (task=, suite=)."
             )
 
 

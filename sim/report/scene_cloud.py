@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.files.pages import Block
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.chunks.chunk import Policy
-from stringline.policies.observation.observation_encoder import ObservationEncoder
-from stringline.policies.probes.attention_map import AttentionMap, attention_map
+from stringline.policies.observation.interfaces import AttentionMap
 
 CLOUDS = Path(__file__).parent / "assets" / "clouds.js"
 """The script that draws the clouds of a page."""
@@ -84,12 +83,10 @@ class SceneCloud(Block):
 
 def scene_cloud(policy: Policy, observation: Mapping[str, Array]) -> SceneCloud | None:
     """Returns the cloud of an observation; None if its attention is unknown, as for servers."""
-    if not isinstance(policy, ChunkPolicy) or not isinstance(
-        policy.observation_encoder, ObservationEncoder
-    ):
+    found = policy.attention_map(observation) if isinstance(policy, LearnedPolicy) else None
+    if found is None or not len(found.points):
         return None
-    found = attention_map(policy, observation)
-    return SceneCloud(*_dense(policy.contract, observation), found) if len(found.points) else None
+    return SceneCloud(*_dense(policy.contract, observation), found)
 
 
 def _dense(

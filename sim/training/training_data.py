@@ -45,15 +45,10 @@ from stringline.encoders.training.settings import (
 )
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.action_spaces.space import ContractActions
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.chunk_policy import ChunkPolicy, fit_posture, fit_remainder
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
 from stringline.policies.algorithms.posture import ChunkRemainder
-from stringline.policies.checkpoints.load import (
-    add_action_statistics,
-    fit_posture,
-    fit_remainder,
-    save_policy,
-)
+from stringline.policies.checkpoints.load import add_action_statistics, save_policy
 from stringline.policies.probes.probes import linear_motion
 from stringline.sim.robots.arm_appearance import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.training.training_settings import TrainingSettings

@@ -15,7 +15,7 @@ from tests.docs.pages import ROOT, SCRIPTS, Command, blocks, commands
 
 from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.encoders.perceive import with_heads
-from stringline.sim.evaluation.offline_evaluation import with_dataset
+from stringline.sim.evaluate_recordings import with_dataset
 from stringline.sim.experiments.recipes import with_recipes
 from stringline.sim.worlds.task_settings import with_interpreter
 

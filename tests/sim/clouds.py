@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stringline.policies.probes.attention_map import AttentionMap
+from stringline.policies.observation.interfaces import AttentionMap
 from stringline.sim.report.scene_cloud import SceneCloud
 
 

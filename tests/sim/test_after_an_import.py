@@ -14,7 +14,7 @@ from tests.sim.test_foreign_robot import HZ, JOINTS, SIZE, STEPS, write_calibrat
 
 from stringline.datasets import data
 from stringline.datasets.store.store import EpisodeStore
-from stringline.sim import evaluate, train
+from stringline.sim import train
 
 MAINS = {"stringline-data": data.main, "stringline-train": train.main}
 QUICK = (
@@ -110,7 +110,12 @@ def test_the_last_line_of_an_import_names_a_training_that_runs(
 
 def check_errors_on_recordings(call: Call, folder: Path, policy: str) -> None:
     """The errors on the recordings are those of the kind of policy, and the page draws plans."""
-    call(evaluate.main, f"checkpoint={policy}/checkpoint", "dataset=store", f"output={policy}")
+    call(
+        evaluate_recordings.main,
+        f"checkpoint={policy}/checkpoint",
+        "dataset=store",
+        f"output={policy}",
+    )
     found = json.loads((folder / policy / "offline.json").read_text())
     page = (folder / policy / "offline.html").read_text()
     assert found["episodes"] == EpisodeStore.open(folder / "store").names()

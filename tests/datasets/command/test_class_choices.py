@@ -8,8 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 from tests.datasets.extensions.conftest import WriteModule
 
+from stringline.datasets.command.application import help_text
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.command.help_text import help_text
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 TRAIN = Configuration(CONFIGS, "train", "stringline-train")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stringline.datasets.command.entry_points import COMMANDS, INTERRUPTED
+from stringline.datasets.command.entry_points import COMMANDS, INTERRUPTED, start
 
 SCRIPTS = Path(sys.executable).parent
 
@@ -117,3 +117,20 @@ def test_threads_wait_briefly_unless_the_user_chooses_otherwise() -> None:
     assert run(POLICY).stdout.split()[-2:] == ["PASSIVE", "1000"]
     assert run(POLICY, OMP_WAIT_POLICY="ACTIVE").stdout.split()[-2:] == ["ACTIVE", "None"]
     assert run(POLICY, GOMP_SPINCOUNT="7").stdout.split()[-2:] == ["None", "7"]
+
+
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        ("dataset=nowhere", "no episode store at nowhere"),
+        ("dataset.windows=3", "dataset.windows needs the store of the recordings"),
+    ],
+)
+def test_an_evaluation_is_on_recordings_if_a_store_is_given(
+    option: str, error: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["stringline-eval", option])
+    with pytest.raises(SystemExit) as caught:
+        start("eval")
+    assert caught.value.code == 2
+    assert error in capsys.readouterr().err

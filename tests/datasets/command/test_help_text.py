@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from stringline.datasets.command.application import help_text
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.command.help_text import help_text
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

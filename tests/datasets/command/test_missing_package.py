@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 
 import stringline
 from stringline.datasets.command.application import run
-from stringline.datasets.command.entry_points import COMMANDS
+from stringline.datasets.command.entry_points import COMMANDS, RECORDINGS
 from stringline.datasets.command.installation import PACKAGES, missing_package
 
 ROOT = Path(__file__).parents[3]
@@ -131,7 +131,7 @@ def test_ctrl_c_during_the_imports_of_a_command_ends_quietly(tmp_path: Path) -> 
 
 
 def test_the_module_of_each_command_has_a_main_function() -> None:
-    for module in COMMANDS.values():
+    for module in (*COMMANDS.values(), RECORDINGS):
         file = ROOT / f"{module.removeprefix('stringline.').replace('.', '/')}.py"
         assert "\ndef main() -> None:\n" in file.read_text()
 

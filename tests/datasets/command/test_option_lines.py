@@ -2,7 +2,7 @@
 
 import yaml
 
-from stringline.datasets.command.help_text import option_lines
+from stringline.datasets.command.application import option_lines
 
 SETTINGS = {
     "encoder": {

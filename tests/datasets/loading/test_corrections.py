@@ -9,8 +9,8 @@ from tests.datasets.loading.grasp_recordings import BLIND, grasp_episode, grasp_
 from stringline.datasets.contract.contract import LABELLED_STEPS, LABELS, Array
 from stringline.datasets.editing.edit import trim
 from stringline.datasets.loading.corrections import correction_weights
-from stringline.datasets.loading.keyposes import KeyposeSettings
 from stringline.datasets.loading.mixture import MixedWindows, Source
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.loading.windows import Windows, WindowSettings
 from stringline.datasets.store.episode import INTERVENTIONS, EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from stringline.datasets.embodiments.transforms import pose, rotation_about
 from stringline.datasets.loading.keyposes import (
     Keyposes,
-    KeyposeSettings,
     Motion,
     NoKeyposeError,
     carried_spans,
     find_keyposes,
 )
+from stringline.datasets.loading.window_settings import KeyposeSettings
 
 Floats = NDArray[np.float64]
 HZ = 50.0

@@ -14,7 +14,7 @@ from tests.datasets.loading.grasp_recordings import grasp_store
 
 from stringline.datasets.command.choices import CONFIGS, completed
 from stringline.datasets.loading.keypose_modes import ModeSettings
-from stringline.datasets.loading.keyposes import KeyposeSettings
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.loading.workspace_clouds import CloudSettings, cache_folder
 from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.checkpoints.load import build_policy

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tests.datasets.loading.grasp_recordings import grasp_store
 
-from stringline.datasets.loading.keyposes import Keyposes, KeyposeSettings, episode_keyposes
+from stringline.datasets.loading.keyposes import Keyposes, episode_keyposes
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.view import main

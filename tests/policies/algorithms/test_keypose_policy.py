@@ -12,16 +12,11 @@ from omegaconf import OmegaConf
 from tests.policies.conftest import observation
 from torch import Tensor
 
-from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import ALOHA, IIWA14, Camera, Contract, KeyposePolicy, Trainer, load_policy
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.loading.statistics import GRIPPER_POSITIONS, Statistics, statistics_of
-from stringline.encoders.training.trainer import Trainer
-from stringline.policies.algorithms.keypose_policy import (
-    KeyposePolicy,
-    keypose_of,
-)
-from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
+from stringline.policies.algorithms.keypose_policy import keypose_of
+from stringline.policies.checkpoints.load import build_policy, save_policy
 from stringline.policies.chunks.chunk import ActionPrefix
 from stringline.policies.probes.probes import keypose_errors
 
@@ -197,16 +192,6 @@ def test_predictions_depend_on_the_generator_alone(overrides: tuple[str, ...]) -
     turn = row.pose[..., :3, :3]
     np.testing.assert_allclose(turn @ turn.swapaxes(-1, -2), np.eye(3) + 0 * turn, atol=1e-6)
     assert (np.diff(row.share, axis=-1) <= 1e-6).all()
-
-
-def test_predictions_are_independent_of_the_batch() -> None:
-    policy = make()
-    batch = clouds(4)
-    whole = policy.predict(batch, [torch.Generator().manual_seed(n) for n in range(4)])
-    for number in range(4):
-        alone = {key: value[number : number + 1] for key, value in batch.items()}
-        found = policy.predict(alone, torch.Generator().manual_seed(number))
-        torch.testing.assert_close(found[0], whole[number], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.slow

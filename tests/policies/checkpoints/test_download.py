@@ -15,12 +15,10 @@ import pytest
 from stringline.encoders.training.checkpoint import FILES, sha256_of
 from stringline.policies.checkpoints.load import (
     SHIPPED,
-    checkpoint_digest,
-    open_policy,
-)
-from stringline.policies.checkpoints.registry import (
     cache_folder,
+    checkpoint_digest,
     fetch,
+    open_policy,
     read_index,
     registered_checkpoint,
 )

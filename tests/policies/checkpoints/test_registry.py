@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from stringline.encoders.training.checkpoint import FILES, load_description, sha256_of
-from stringline.policies.checkpoints.load import SHIPPED
-from stringline.policies.checkpoints.registry import (
+from stringline.policies.checkpoints.load import (
     PACKAGE,
+    SHIPPED,
     RegisteredCheckpoint,
     read_index,
     registered_checkpoint,

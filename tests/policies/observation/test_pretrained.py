@@ -14,7 +14,6 @@ from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.pretrained import initial_weights as installed_weights
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
-from stringline.policies.probes.attention_map import attention_map
 
 PRETRAINED = "policy/observation_encoder=pretrained"
 IMAGES = "policy.observation_encoder.images"
@@ -48,7 +47,8 @@ def test_it_learns_acts_and_is_shown(
     policy.eval()
     plan = policy.session(0).plan(observe(0))
     assert plan.action.shape == (8, 14)
-    found = attention_map(policy, observe(0))
+    found = policy.attention_map(observe(0))
+    assert found is not None
     assert found.points.shape == (found.weights.shape[1], 3)
     assert len(found.points) > 0
 

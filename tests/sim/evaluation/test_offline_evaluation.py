@@ -9,19 +9,20 @@ import torch
 from tests.policies.conftest import model_configuration
 from tests.policies.demonstrations import CONTRACT, make_store
 
-from stringline.datasets.contract.contract import Contract
+from stringline import ChunkPolicy, Contract, EpisodeStore, Windows
 from stringline.datasets.loading.statistics import Statistics
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.action_spaces.space import ContractActions
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.checkpoints.load import build_policy, fit_remainder, save_policy
+from stringline.policies.algorithms.chunk_policy import fit_remainder
+from stringline.policies.checkpoints.load import (
+    build_policy,
+    save_policy,
+)
 from stringline.policies.probes.probes import MotionProbe, linear_motion
+from stringline.sim.evaluate import check_no_recordings
+from stringline.sim.evaluate_recordings import check_overrides, with_dataset
 from stringline.sim.evaluation.offline_evaluation import (
     OfflineSettings,
-    check_offline,
     evaluate_offline,
-    with_dataset,
 )
 from stringline.sim.report.offline_report import write_offline_report
 
@@ -144,10 +145,10 @@ def test_a_store_with_another_rate_than_the_policy_is_refused(
 def test_a_command_line_has_either_recordings_or_a_task() -> None:
     line = with_dataset(["dataset=runs/own", "checkpoint=a", "dataset.windows=3"])
     assert line == ["dataset.path=runs/own", "checkpoint=a", "dataset.windows=3"]
-    check_offline(line)
-    check_offline(["seeds=3", "task=fmb_1"])
+    check_overrides(line)
+    check_no_recordings(["seeds=3", "task=fmb_1"])
     for other in ("task=fmb_1", "suite=quick", "seeds=3", "+task.options.x=1", "videos=false"):
         with pytest.raises(ValueError, match=r"either on recordings \(dataset=\) or in simulation"):
-            check_offline([*line, other])
+            check_overrides([*line, other])
     with pytest.raises(ValueError, match=r"dataset.windows needs .* dataset=STORE"):
-        check_offline(["dataset.windows=3"])
+        check_no_recordings(["dataset.windows=3"])

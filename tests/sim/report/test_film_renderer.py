@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from dm_control import mjcf
 
-from stringline.sim.rendering.film_renderer import FilmRenderer, View
 from stringline.sim.rendering.rendering import set_flat_rendering
+from stringline.sim.report.film import FilmRenderer, View
 
 SCENE = """
 <mujoco>

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.observation.observation_encoder import ObservationEncoder
-from stringline.policies.probes.attention_map import attention_map
+from stringline import ChunkPolicy, ObservationEncoder
 
 MakePolicy = Callable[..., ChunkPolicy]
 MakeBatch = Callable[[int], dict[str, Tensor]]
@@ -26,7 +24,8 @@ def test_the_map_contains_patches_with_places_and_shares_of_attention(
         key: value[0].numpy() for key, value in batch.items() if not key.startswith("action")
     } | {"time": np.asarray(0.0)}
     before = policy.observation_encoder(batch).tokens
-    found = attention_map(policy, seen)
+    found = policy.attention_map(seen)
+    assert found is not None
     np.testing.assert_array_equal(
         policy.observation_encoder(batch).tokens.detach(), before.detach()
     )
@@ -54,5 +53,6 @@ def test_zero_queries_attend_uniformly(make_policy: MakePolicy, make_batch: Make
             parameter.data.zero_()
     batch = make_batch(1)
     seen = {key: value[0].numpy() for key, value in batch.items() if not key.startswith("action")}
-    weights = attention_map(policy, seen).weights
-    np.testing.assert_allclose(weights, weights.mean(), rtol=1e-5)
+    found = policy.attention_map(seen)
+    assert found is not None
+    np.testing.assert_allclose(found.weights, found.weights.mean(), rtol=1e-5)
