@@ -15,6 +15,7 @@ counted apart: nothing can continue them. Names are `takeovers/<task>` and `take
 the value is the share of successes, `interval` its 95 % Wilson interval.
 """
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
