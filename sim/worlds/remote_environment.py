@@ -19,7 +19,7 @@ from stringline.sim.environment.clock import FrameSchedule, check_time_limit
 from stringline.sim.environment.environment import StepResult
 from stringline.sim.interpreters import metaworld_tasks
 from stringline.sim.interpreters.environment_process import EnvironmentProcess, Interpreter
-from stringline.sim.rollout.world_interface import World
+from stringline.sim.rollout.world_interface import World, WorldLostError
 from stringline.sim.tasks.task_registry import METAWORLD, REMOTE
 from stringline.sim.worlds.third_party_environment import (
     LARGEST_SEED,
@@ -130,8 +130,7 @@ class RemoteEnvironment:
         if not 0 <= seed <= LARGEST_SEED:
             raise ValueError(f"The seed is {seed}; {self.task.name} takes 0 to {LARGEST_SEED}.")
         if not self._process.alive:
-            self._process = EnvironmentProcess(self.task.name, self._interpreter)
-            self._process.open(self._request)
+            self._restart()
         self.task.stage = 0
         self._schedule.begin()
         self._take(self._process.request({"type": "begin", "seed": seed}))
@@ -181,6 +180,13 @@ class RemoteEnvironment:
     def close(self) -> None:
         """Ends the process of the environment."""
         self._process.close()
+
+    def _restart(self) -> None:
+        try:
+            self._process = EnvironmentProcess(self.task.name, self._interpreter)
+            self._process.open(self._request)
+        except ValueError as error:  # It could be built before, so this is no wrong setting.
+            raise WorldLostError(str(error)) from error
 
     def _look(self, time: float) -> dict[str, Array]:
         self._process.request({"type": "look"})

@@ -110,7 +110,7 @@ def test_images_of_observations_have_neither_depth_nor_another_size() -> None:
     ("digit", "words"),
     [
         (1, "ended with SIGKILL"),
-        (2, "did not answer within 3 s"),
+        (2, "did not answer within 8 s"),
         (3, "breaks its contract: joints/position is not finite"),
         (4, "breaks its contract: joints/position has shape"),
         (5, "failed: RuntimeError: The puck is stuck"),
@@ -118,7 +118,7 @@ def test_images_of_observations_have_neither_depth_nor_another_size() -> None:
 )
 def test_a_failure_costs_its_episode_only(digit: int, words: str) -> None:
     trace = {2: "in step", 5: "RuntimeError: The puck is stuck."}
-    with closing(opened(FAILING, answer_s=3.0)) as world:
+    with closing(opened(FAILING, answer_s=8.0)) as world:
         world.begin(10 + digit)
         with pytest.raises(WorldLostError, match=words) as failure:
             _act(world, 5)
@@ -136,7 +136,7 @@ def test_killed_and_hanging_environments_lose_nothing_but_their_episodes(
 ) -> None:
     recipe = Recipe(SLIDER, image_size=24, **RATES)
     sound = collect(recipe, tmp_path / "sound", 5, workers=1, first_seed=20)
-    failing = replace(recipe, task=FAILING, interpreter=Interpreter(None, 3.0))
+    failing = replace(recipe, task=FAILING, interpreter=Interpreter(None, 8.0))
     with caplog.at_level("INFO"):
         found = collect(failing, tmp_path / "failing", 3, workers=2, first_seed=20)
     assert [one.seed for one in sound.outcomes] == [20, 21, 22, 23, 24]
