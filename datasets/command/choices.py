@@ -103,15 +103,6 @@ def opening_comment(file: Path) -> str:
     return _without_marks(list(takewhile(lambda line: line.startswith("#"), lines)))
 
 
-def option_comments(file: Path) -> dict[Keys, str]:
-    """Returns the comment behind each option of a YAML file by the option's keys.
-
-    A comment describes the option of its line. Comments in lines of their own are not included. An
-    item of a list has its index as key.
-    """
-    return _comments(file.read_text(encoding="utf-8"))
-
-
 # Files and tables.
 
 

@@ -159,29 +159,6 @@ def overlaps(found: Sequence[Item], true: Sequence[Item], space: Space) -> Array
     return found_iou
 
 
-def matched_ious(
-    found: Sequence[Item],
-    true: Sequence[Item],
-    pairs: tuple[Sequence[int], Sequence[int]],
-    space: Space,
-) -> Array:
-    """Returns the IoU of each object with the prediction that is matched to it, (M,).
-
-    STRING (Schenck et al., 2025) reports the mean of these over objects and does not say how they
-    are matched. Here it is the matching of training over all objects; unmatched objects have 0.
-
-    Args:
-        found: N predictions.
-        true: M objects.
-        pairs: Predictions and objects of the pairs, as `match` returns them.
-        space: "2d" or "3d".
-    """
-    matched = np.zeros(len(true))
-    for row, column in zip(*pairs, strict=True):
-        matched[column] = overlaps([found[row]], [true[column]], space)[0, 0]
-    return matched
-
-
 def _box2d(item: Item) -> NDArray[np.floating]:
     if item.box2d is None:
         raise ValueError(f"An object {item.name!r} has no box in the image; leave it out.")

@@ -59,20 +59,6 @@ class Classification:
         """Share of the most frequent class, the best that a constant prediction reaches."""
         return float(np.bincount(self.labels).max() / len(self.labels))
 
-    def by_class(self) -> NDArray[np.float64]:
-        """Returns the share of right predictions per class, (classes,); NaN without images."""
-        counts = np.bincount(self.labels, minlength=self.classes)
-        right = np.bincount(self.labels[self.outcomes], minlength=self.classes)
-        found: NDArray[np.float64] = np.full(self.classes, np.nan)
-        np.divide(right, counts, out=found, where=counts > 0)
-        return found
-
-    def confusion(self) -> NDArray[np.intp]:
-        """Returns the counts (classes, classes), true class by predicted class."""
-        pairs = self.labels * self.classes + self.predicted
-        counts = np.bincount(pairs, minlength=self.classes**2)
-        return counts.reshape(self.classes, self.classes)
-
 
 def classified(logits: ArrayLike, labels: ArrayLike) -> Classification:
     """Returns the predictions of logits (N, C) for true classes (N,).

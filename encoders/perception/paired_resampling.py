@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.argument_checks import Range
 from stringline.encoders.perception.perception_network import Statistic
-from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, pairs_needed
 
 Array = NDArray[np.float64]
 
@@ -147,24 +146,6 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutcomeComparison:
-    """Two recipes on the same images, each right or wrong.
-
-    Attributes:
-        count: Number of images.
-        value: Share right of the second less that of the first.
-        p: Two-sided p value of McNemar's exact test.
-        needed: Number of images at which the test would decide with a power of 80 % at these rates;
-            None if the rates are equal or more than 10,000 are needed.
-    """
-
-    count: int
-    value: float
-    p: float
-    needed: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Resampled:
     """A value with its interval over groups and trainings.
 
@@ -195,32 +176,6 @@ class Resampled:
     seeds: int = 1
     needed_groups: int | None = None
     needed_seeds: int | None = None
-
-
-def compare_outcomes(first: ArrayLike, second: ArrayLike) -> OutcomeComparison:
-    """Compares outcomes (N,) of 0 and 1 on the same images by McNemar's exact test.
-
-    The images must be independent: with several per room use `paired_difference`.
-
-    Raises:
-        ValueError: There are none, the numbers differ, or a value is neither 0 nor 1.
-    """
-    a = np.asarray(first, np.float64)
-    b = np.asarray(second, np.float64)
-    if a.ndim != 1 or a.shape != b.shape or not a.size:
-        raise ValueError(
-            f"The outcomes have the shapes {a.shape} and {b.shape}; allowed: the same (N,)."
-        )
-    if not np.isin([a, b], (0.0, 1.0)).all():
-        raise ValueError("Outcomes are 0 and 1.")
-    lost = int((a > b).sum())
-    gained = int((b > a).sum())
-    return OutcomeComparison(
-        count=len(a),
-        value=(gained - lost) / len(a),
-        p=exact_mcnemar(lost, gained),
-        needed=pairs_needed(lost, gained, len(a), POWER, LEVEL),
-    )
 
 
 def paired_difference(

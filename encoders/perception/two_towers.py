@@ -53,8 +53,8 @@ def sigmoid_loss(
         texts: (n, d) outputs of the text tower.
         log_temperature: Logarithm of t.
         bias: b; `initial_bias` is its start.
-        positives: (n, n) bool, which texts hold for which images, such as `equal_captions`; if
-            None, text i holds for image i only.
+        positives: (n, n) bool, which texts hold for which images; if None, text i holds for
+            image i only.
 
     Raises:
         ValueError: The shapes differ.
@@ -78,13 +78,6 @@ def sigmoid_loss(
         logits = torch.as_tensor(log_temperature).exp() * (x @ y.mT) + bias
         signs = torch.where(positives, 1.0, -1.0).to(logits.dtype)
         return -functional.logsigmoid(signs * logits).sum() / n
-
-
-def equal_captions(captions: Sequence[str]) -> Tensor:
-    """Returns which captions of a batch are equal, (n, n) bool."""
-    numbers = {caption: index for index, caption in enumerate(captions)}
-    index = torch.tensor([numbers[caption] for caption in captions], dtype=torch.long)
-    return index[:, None] == index
 
 
 def initial_bias(batch_size: int) -> float:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stringline.datasets.command.choices import opening_comment, option_comments
+from stringline.datasets.command.choices import opening_comment, read_choice
 
 TEXT = """\
 # @package _global_
@@ -31,7 +31,9 @@ steps: # In order.
 def test_comments_of_options_blocks_and_items(tmp_path: Path) -> None:
     file = tmp_path / "bake.yaml"
     file.write_text(TEXT)
-    assert option_comments(file) == {
+    found = read_choice(tmp_path, "bake")
+    assert found is not None
+    assert found.comments == {
         ("loaves",): "Number of loaves.",
         ("note",): "A word with a hash.",
         ("oven",): "The block.",
@@ -50,9 +52,7 @@ def test_the_opening_comment_is_the_first_block_without_the_package(tmp_path: Pa
     assert opening_comment(file) == "Bakes bread.\n\n  stringline-bake\nNot more."
     file.write_text("loaves: 2\n# Behind.\n")
     assert opening_comment(file) == ""
-
-
-def test_a_file_without_options_has_no_comments(tmp_path: Path) -> None:
-    file = tmp_path / "none.yaml"
     file.write_text("# Nothing.\n{}  # The default.\n")
-    assert option_comments(file) == {}
+    found = read_choice(tmp_path, "bake")
+    assert found is not None
+    assert found.comments == {}

@@ -19,8 +19,6 @@ from stringline.encoders.perception.average_precision import (
     Detection,
     MatchedDetections,
     Subset,
-    matched_ious,
-    overlaps,
 )
 
 NAMES = ("bowl", "chair", "lamp", "mug")
@@ -209,13 +207,6 @@ def test_only_the_best_predictions_of_an_image_count() -> None:
     objects, found = in_space(1)
     wrong = [replace(found[0], score=0.9, box3d=boxes(1, seed=9)[0])] * 100
     assert AveragePrecision([objects], [[*found, *wrong]], space="3d").value() == 0
-
-
-def test_matched_overlaps_are_0_where_nothing_is_matched() -> None:
-    objects, found = in_space(3)
-    values = matched_ious(found[:2], objects, ([1, 0], [1, 2]), "3d")
-    expected = overlaps(found[:1], objects[2:], "3d")[0, 0]
-    assert values.tolist() == pytest.approx([0, 1, expected])
 
 
 def test_errors_are_named() -> None:

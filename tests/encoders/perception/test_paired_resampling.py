@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 from stringline.encoders.perception.paired_resampling import (
-    compare_outcomes,
     paired_difference,
     share_interval,
     statistic_difference,
 )
 from stringline.encoders.perception.perception_network import mean_over_images
-from stringline.encoders.statistics.paired_outcomes import exact_mcnemar, mcnemar_power
 
 ROOMS = 40
 OBJECTS = 5
@@ -35,17 +33,6 @@ def drawn(
         return mean + shared + by_room + by_training + noise
 
     return values(0), values(difference)
-
-
-def test_outcomes_are_compared_by_mcnemar() -> None:
-    first = np.array([1] * 60 + [0] * 40)
-    second = np.array([1] * 55 + [0] * 5 + [1] * 15 + [0] * 25)
-    found = compare_outcomes(first, second)
-    assert (found.count, found.value) == (100, 0.1)
-    assert found.p == exact_mcnemar(5, 15)
-    assert found.needed is not None
-    assert mcnemar_power(found.needed, 0.05, 0.15) >= 0.8
-    assert compare_outcomes(first, first).needed is None
 
 
 @pytest.mark.parametrize(
@@ -190,10 +177,6 @@ def test_trainings_that_differ_more_than_the_recipes_need_more_trainings() -> No
 
 def test_errors_are_named() -> None:
     one = np.zeros(4)
-    with pytest.raises(ValueError, match=r"shapes \(4,\) and \(3,\); allowed: the same \(N,\)"):
-        compare_outcomes(one, np.zeros(3))
-    with pytest.raises(ValueError, match="Outcomes are 0 and 1"):
-        compare_outcomes(one, one + 0.5)
     with pytest.raises(ValueError, match=r"\(1, 4\) and \(1, 4\) for 3 groups; allowed"):
         paired_difference(one, one, ["a", "b", "c"])
     with pytest.raises(ValueError, match="not finite; objects without a match count 0"):

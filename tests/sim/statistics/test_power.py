@@ -7,8 +7,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from stringline.encoders.statistics.paired_outcomes import mcnemar_power
-from stringline.sim.statistics.paired import MOST_SEEDS, Pairs, mcnemar, seeds_needed
+from stringline.sim.statistics.paired import MOST_SEEDS, Pairs, mcnemar, mcnemar_power, seeds_needed
 
 
 def simulated(seeds: int, only_first: float, only_second: float, level: float) -> float:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stringline.encoders.statistics.paired_outcomes import mcnemar_power
 from stringline.sim.statistics.paired import (
     Pairs,
     anytime_interval,
@@ -18,6 +17,7 @@ from stringline.sim.statistics.paired import (
     decision,
     difference_interval,
     mcnemar,
+    mcnemar_power,
 )
 
 OUTCOMES = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60)

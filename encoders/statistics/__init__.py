@@ -1,1 +1,0 @@
-"""Statistics of paired measurements, for perception and simulation."""
