@@ -22,6 +22,10 @@ These names are stable: programs import them, and YAML files and checkpoints nam
 `_target_` (`stringline.CayleyString`). `import stringline` loads no library; each name is imported
 on its first use. All other modules are internal: they may move or change without notice.
 `make docs` builds reference pages of these names from their docstrings.
+
+`stringline.testing` is public as well. It checks what your own classes promise: `check_policy` and
+`check_training` a policy, `check_encoding` a position encoding, `check_reader` a reader of a format,
+and `check_driver` a driver. Each takes an object and raises an AssertionError that says what fails.
 """
 
 

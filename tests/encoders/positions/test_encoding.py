@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from tests.encoders.conftest import Draw
+from tests.encoders.conftest import KINDS, Draw, make
 from torch import Tensor
 
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
 from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.positions.rotary import NoEncoding, Rotary
+from stringline.testing import check_encoding
 
 
 def _logits(encoding: PositionEncoding, q: Tensor, k: Tensor, r_q: Tensor, r_k: Tensor) -> Tensor:
@@ -19,16 +20,9 @@ def _logits(encoding: PositionEncoding, q: Tensor, k: Tensor, r_q: Tensor, r_k: 
     return logits if factor is None else logits * factor
 
 
-def test_the_rotation_at_the_origin_is_the_identity(encoding: PositionEncoding) -> None:
-    rotation = encoding.rotation(torch.zeros(1, 1, encoding.axes, dtype=torch.float64))
-    identity = torch.eye(encoding.head_dim, dtype=torch.float64).expand_as(rotation)
-    torch.testing.assert_close(rotation, identity, rtol=0, atol=1e-12)
-
-
-def test_rotations_are_orthogonal(encoding: PositionEncoding, draw: Draw) -> None:
-    rotation = encoding.rotation(draw(2, 5, encoding.axes))
-    identity = torch.eye(encoding.head_dim, dtype=torch.float64).expand_as(rotation)
-    torch.testing.assert_close(rotation @ rotation.mT, identity, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_promise_of_encodings(kind: str) -> None:
+    check_encoding(lambda: make(kind))
 
 
 def test_rotations_depend_on_differences_only(rotary_encoding: Rotary, draw: Draw) -> None:
@@ -100,14 +94,6 @@ def test_rotate_is_the_rotation_in_the_basis(encoding: PositionEncoding, draw: D
     turned = applied if basis is None else applied @ basis.mT
     torch.testing.assert_close(
         turned, (encoding.rotation(r) @ x.unsqueeze(-1)).squeeze(-1), rtol=0, atol=1e-12
-    )
-
-
-def test_rotate_inverse_undoes_rotate(encoding: PositionEncoding, draw: Draw) -> None:
-    x = draw(2, encoding.heads, 5, encoding.head_dim)
-    places = encoding.prepare(draw(2, 5, encoding.axes))
-    torch.testing.assert_close(
-        encoding.rotate_inverse(encoding.rotate(x, places), places), x, rtol=0, atol=1e-12
     )
 
 

@@ -142,34 +142,6 @@ def test_the_energy_has_no_gradient_to_the_proposal(
     assert all(parameter.grad is not None for parameter in policy.parameters())
 
 
-def test_actions_beyond_the_end_have_no_effect(
-    make_energy: MakeEnergy, make_batch: MakeBatch
-) -> None:
-    """An observation without actions inside the episode has no loss; others ignore the rest."""
-    policy, batch = make_energy(), make_batch(2)
-    conditioning, action = (
-        policy.observation_encoder(batch),
-        policy.action_range.normalise(batch["action"]),
-    )
-    empty = torch.zeros_like(batch["action_mask"])
-    assert policy.chunk_ranking(conditioning, action, empty) == 0
-    assert policy.loss(batch | {"action_mask": empty}) == 0
-
-
-def test_plans_depend_on_the_seed_and_leave_no_gradients(
-    make_energy: MakeEnergy, make_batch: MakeBatch
-) -> None:
-    policy, batch = make_energy(), make_batch(2)
-    one, other, third = (
-        policy.predict(batch, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
-    )
-    assert torch.equal(one, other)
-    assert not torch.equal(one, third)
-    assert all(parameter.grad is None for parameter in policy.parameters())
-    lacking = batch | {"present/wrist_left": torch.tensor([True, False])}
-    assert policy.predict(lacking, torch.Generator().manual_seed(0)).isfinite().all()
-
-
 def on_two_arcs(count: int, generator: torch.Generator) -> Tensor:
     """Draws chunks (count, 2, 14): 3 of 10 on one arc, the others on another, in one plane."""
     plane = torch.linalg.qr(torch.randn(28, 2, generator=torch.Generator().manual_seed(7)))[0]

@@ -199,16 +199,6 @@ def test_predictions_depend_on_the_generator_alone(overrides: tuple[str, ...]) -
     assert (np.diff(row.share, axis=-1) <= 1e-6).all()
 
 
-def test_predictions_are_independent_of_the_batch() -> None:
-    policy = make()
-    batch = clouds(4)
-    whole = policy.predict(batch, [torch.Generator().manual_seed(n) for n in range(4)])
-    for number in range(4):
-        alone = {key: value[number : number + 1] for key, value in batch.items()}
-        found = policy.predict(alone, torch.Generator().manual_seed(number))
-        torch.testing.assert_close(found[0], whole[number], atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.slow
 def test_batched_plans_equal_plans_one_by_one() -> None:
     """Also while no session wants a prediction, which draws no numbers then."""

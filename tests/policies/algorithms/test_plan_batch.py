@@ -28,34 +28,6 @@ def observations(contract: Contract) -> dict[int, dict[str, Array]]:
     return {seed: observation(seed, contract) for seed in SEEDS}
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        (),
-        ("+policy=flow",),
-        ("+policy=energy", "policy.refinement_steps=2"),
-        ("policy.sampler=ddpm",),
-        ("+coordinates=grid",),
-    ],
-)
-def test_batches_equal_plans_one_by_one(
-    make_policy: MakePolicy,
-    observations: dict[int, dict[str, Array]],
-    overrides: tuple[str, ...],
-) -> None:
-    """Also in the second plan, so the random numbers of a session are its own."""
-    policy = make_policy(*overrides)
-    alone = {seed: policy.session(seed) for seed in SEEDS}
-    sessions = [policy.session(seed) for seed in SEEDS]
-    for _ in range(2):
-        expected = [alone[seed].plan(observations[seed]) for seed in SEEDS]
-        seen = [observations[seed] for seed in SEEDS]
-        plans = policy.plan_batch(sessions, seen, [None] * 3)
-        for one, other in zip(plans, expected, strict=True):
-            np.testing.assert_allclose(one.action, other.action, atol=2e-5)
-            np.testing.assert_array_equal(one.time, other.time)
-
-
 def test_a_batch_calls_the_network_once(
     make_policy: MakePolicy,
     observations: dict[int, dict[str, Array]],
