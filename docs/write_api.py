@@ -24,8 +24,8 @@ on its first use. All other modules are internal: they may move or change withou
 `make docs` builds reference pages of these names from their docstrings.
 
 `stringline.testing` is public as well. It checks what your own classes promise: `check_policy` and
-`check_training` a policy, `check_encoding` a position encoding, `check_reader` a reader of a format,
-and `check_driver` a driver. Each takes an object and raises an AssertionError that says what fails.
+`check_training` a policy, `check_encoding` a position encoding, `check_reader` a reader of a
+format, and `check_driver` a driver. Each raises an AssertionError that says what does not hold.
 """
 
 
