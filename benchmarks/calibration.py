@@ -33,10 +33,10 @@ from stringline.real_robot.calibration.board_world import (
     KukaBoardOnTable,
     SimulatedCell,
 )
+from stringline.real_robot.calibration.calibration_session import outcome_of
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
 from stringline.real_robot.calibration.capture_set import CaptureSet
 from stringline.real_robot.calibration.hand_eye import closed_form
-from stringline.real_robot.calibration.outcome import outcome_of
 from stringline.real_robot.cameras.camera import Identity
 
 JOINT_NOISE_RAD, JITTER_RAD = 1e-4, 0.03

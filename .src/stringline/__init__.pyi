@@ -46,6 +46,7 @@ from stringline.datasets.images.classification import CifarImages as CifarImages
 from stringline.datasets.images.classification import ClipArtImages as ClipArtImages
 from stringline.datasets.images.classification import EmojiImages as EmojiImages
 from stringline.datasets.images.classification import ImageFolder as ImageFolder
+from stringline.datasets.images.classification import Ucf101Clips as Ucf101Clips
 from stringline.datasets.images.coco import CocoImages as CocoImages
 from stringline.datasets.images.coco import write_coco as write_coco
 from stringline.datasets.images.image_store import ImageStore as ImageStore
@@ -59,7 +60,6 @@ from stringline.datasets.images.omni3d import write_omni3d as write_omni3d
 from stringline.datasets.images.reading import ItemReference as ItemReference
 from stringline.datasets.images.reading import Omissions as Omissions
 from stringline.datasets.images.rgbd_folder import RgbdImages as RgbdImages
-from stringline.datasets.images.ucf101 import Ucf101Clips as Ucf101Clips
 from stringline.datasets.loading.window_settings import WindowSettings as WindowSettings
 from stringline.datasets.loading.windows import Windows as Windows
 from stringline.datasets.store.episode import EpisodeAttributes as EpisodeAttributes
@@ -162,8 +162,8 @@ from stringline.policies.observation.observation_encoder import ObservationEncod
 from stringline.policies.observation.observation_settings import EncoderSettings as EncoderSettings
 from stringline.policies.observation.point_encoder import PointEncoder as PointEncoder
 from stringline.policies.remote.access import ServerAccess as ServerAccess
+from stringline.policies.remote.client import OpenpiPolicy as OpenpiPolicy
 from stringline.policies.remote.client import RemotePolicy as RemotePolicy
-from stringline.policies.remote.openpi import OpenpiPolicy as OpenpiPolicy
 from stringline.policies.remote.server import serve as serve
 from stringline.real_robot.driver_interface.driver import ArmDriver as ArmDriver
 from stringline.real_robot.driver_interface.driver import ArmState as ArmState

@@ -13,8 +13,7 @@ from tests.real_robot.chains import SMALL, chain, settings
 
 from stringline.datasets.store.store import EpisodeStore
 from stringline.real_robot.showcase.budget import Stopwatch
-from stringline.real_robot.showcase.demo_chain import DemoChain
-from stringline.real_robot.showcase.demo_report import commands
+from stringline.real_robot.showcase.demo_chain import DemoChain, commands
 
 ROOT = Path(__file__).parents[2]
 

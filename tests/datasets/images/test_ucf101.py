@@ -8,8 +8,8 @@ from tests.datasets.images.labelled_items import read_all
 from tests.datasets.images.small_image_sets import write_clip
 
 from stringline.datasets.formats.foreign import ForeignDataError
+from stringline.datasets.images.classification import Ucf101Clips
 from stringline.datasets.images.labelled_image import LabelledClip
-from stringline.datasets.images.ucf101 import Ucf101Clips
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 
 from stringline.datasets.contract.contract import Array
 from stringline.policies.remote.access import bearer
-from stringline.policies.remote.openpi import OpenpiPolicy
+from stringline.policies.remote.client import OpenpiPolicy
 from stringline.policies.remote.protocol import RemoteError
 
 Answer = Callable[[dict[str, Any]], dict[str, Any] | str]

@@ -123,7 +123,7 @@ def test_another_policy_behind_the_same_address_is_reported(
 
 def test_the_client_imports_without_torch() -> None:
     code = (
-        "import sys, stringline.policies.remote.client, stringline.policies.remote.openpi; "
+        "import sys, stringline.policies.remote.client, stringline.policies.remote.client; "
         "print('torch' in sys.modules)"
     )
     assert (

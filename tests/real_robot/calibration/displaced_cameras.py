@@ -12,9 +12,9 @@ from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.datasets.pointclouds.camera_check import size_of
 from stringline.real_robot.calibration.board_world import SimulatedCell
+from stringline.real_robot.calibration.calibration_session import Outcome
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
 from stringline.real_robot.calibration.capture_set import CaptureSet
-from stringline.real_robot.calibration.outcome import Outcome
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera
 
 WITHIN_MM, WITHIN_DEG = 2.0, 0.2

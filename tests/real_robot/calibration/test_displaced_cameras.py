@@ -21,8 +21,8 @@ from stringline.real_robot.calibration.board_world import (
     KukaBoardOnTable,
     SimulatedCell,
 )
+from stringline.real_robot.calibration.calibration_session import outcome_of
 from stringline.real_robot.calibration.cloud_alignment import CloudPair, DepthMean, solve_clouds
-from stringline.real_robot.calibration.outcome import outcome_of
 from stringline.real_robot.cameras.camera import Identity
 from stringline.sim.rendering.rendering import intrinsics
 

@@ -11,7 +11,7 @@ import yaml
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.embodiments.transforms import pose, rotation_about
-from stringline.real_robot.calibration.outcome import merged
+from stringline.real_robot.calibration.calibration_session import merged
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera import CameraError
 from stringline.real_robot.operator.checklist import Checklist

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import stringline
 from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_state import state_layout
+from stringline.real_robot.incident import IncidentTable
 from stringline.real_robot.incidents.incident_log import (
     Incident,
     IncidentLog,
@@ -38,7 +39,6 @@ from stringline.real_robot.incidents.incident_records import (
     ring_memory,
     scan,
 )
-from stringline.real_robot.incidents.incident_table import IncidentTable
 from stringline.real_robot.safety.reasons import REASONS, Mode, Reason
 
 STATE = state_layout(3, 2, 1)

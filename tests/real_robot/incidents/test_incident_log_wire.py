@@ -19,10 +19,10 @@ from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.incident import IncidentTable
 from stringline.real_robot.incidents.incident_log import Incident
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.incidents.incident_records import Kind
-from stringline.real_robot.incidents.incident_table import IncidentTable
 from stringline.real_robot.replay.incident_replay import replay
 from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode

@@ -8,7 +8,7 @@ import pytest
 from tests.real_robot.chains import chain, settings
 
 from stringline.datasets.command.choices import CONFIGS, completed
-from stringline.real_robot.showcase.demo_report import commands
+from stringline.real_robot.showcase.demo_chain import commands
 from stringline.sim.tasks.task_registry import TASKS
 
 KUKA = [name for name in TASKS if name.startswith("kuka_")]
