@@ -34,7 +34,8 @@ class RgbdImages:
     cy. `pose/NAME.txt`, if there, is the 4x4 transform of the camera to the world.
 
     Attributes:
-        depth_unit_m: Metres per count of the depth images, such as 0.001, or 0.0002 for TUM's.
+        depth_unit_m: Metres per count of the depth images, such as 0.001, or 0.0002 for TUM's;
+            required.
     """
 
     depth_unit_m: float | None = None

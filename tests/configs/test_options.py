@@ -24,7 +24,7 @@ GROUPS = sorted(
 )
 NAMES = [f"{group}/{name}" for group in GROUPS for name in choice_names(CONFIGS, group)]
 FILES = [*COMMANDS, *NAMES]
-IN_YAML = ("data/", "format/", "image_format/", "layout/")
+IN_YAML = ("data/", "format/", "layout/")
 """Files that repeat defaults of their classes still, with comments."""
 WIDEST = 128
 
