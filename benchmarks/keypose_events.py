@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.loading.keyposes import (
     Keyposes,
-    KeyposeSettings,
     Motion,
     commanded_motion,
     find_keyposes,
 )
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.collection.human_motion import collecting_expert
 from stringline.sim.environment.environment import TaskEnvironment, make_environment
