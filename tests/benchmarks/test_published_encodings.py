@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.lie import ComRopeLd, LieRE
-from stringline.encoders.positions.presets import CayleyString, CirculantString
+from stringline import CayleyString, CirculantString, ComRopeLd, LieRE, PositionEncoding
 
 published = import_module("published_encodings")
 

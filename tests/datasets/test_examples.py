@@ -25,13 +25,10 @@ from tests.datasets.images.small_image_sets import write_example_sets
 from tests.datasets.loading.grasp_recordings import grasp_store
 
 import stringline
+from stringline import ActHdf5Writer, Contract, EpisodeAttributes, EpisodeStore, LeRobotWriter
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.contract.contract import ActionDimension, Contract
+from stringline.datasets.contract.contract import ActionDimension
 from stringline.datasets.data import TASKS, main
-from stringline.datasets.formats.act_hdf5 import ActHdf5Writer
-from stringline.datasets.formats.lerobot_writer import LeRobotWriter
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("data.md", "formats.md", "images.md", "troubleshooting.md")

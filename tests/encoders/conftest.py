@@ -6,41 +6,37 @@ from functools import partial
 import pytest
 import torch
 
-from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
-from stringline.encoders.positions.bases import (
-    BasisFactory,
+from stringline import (
+    AxialFrequencies,
     ButterflyGivens,
     CayleyBasis,
+    CayleyString,
+    CirculantFrequencies,
+    CirculantString,
+    ComRopeAp,
+    ComRopeLd,
     ExponentialBasis,
     FourierBasis,
     GivensBasis,
     HouseholderBasis,
-)
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.frequencies import (
-    AxialFrequencies,
-    CirculantFrequencies,
-    FrequencyFactory,
+    LearnedEncoding,
+    LieRE,
+    LiereCommute,
     LinearlyDependentFrequencies,
     MixedFrequencies,
-)
-from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, LieRE
-from stringline.encoders.positions.presets import (
-    CayleyString,
-    CirculantString,
-    LiereCommute,
+    NoEncoding,
+    PositionEncoding,
     Rope,
     RopeInLearnedBasis,
     RopeMixed,
+    RotaryEncoding,
+    SinusoidalEncoding,
+    TensorProductString,
     VisionLlamaRope,
 )
-from stringline.encoders.positions.rotary import (
-    FixedRotary,
-    NoEncoding,
-    Rotary,
-    RotaryEncoding,
-    TensorProductString,
-)
+from stringline.encoders.positions.bases import BasisFactory
+from stringline.encoders.positions.frequencies import FrequencyFactory
+from stringline.encoders.positions.rotary import FixedRotary, Rotary
 
 Draw = Callable[..., torch.Tensor]
 HEADS, HEAD_DIM = 2, 16

@@ -13,9 +13,8 @@ from tests.datasets.command.called import called
 from tests.encoders.perception.conftest import coloured, moving
 from tests.encoders.perception.test_detectors import scene
 
-from stringline.datasets.images.image_store import ImageStore, ImageWriter
+from stringline import ImageStore, ImageWriter, load_perception
 from stringline.encoders.perceive import main, with_heads
-from stringline.encoders.perception.perception_checkpoint import load_perception
 from stringline.encoders.perception.perception_network import Examples
 from stringline.encoders.perception.perception_run import InitialNetwork
 from stringline.encoders.positions.rotary import Rotary

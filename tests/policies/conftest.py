@@ -9,12 +9,10 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tests.policies.demonstrations import CONTRACT, make_store
 
-from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, Camera, ChunkPolicy, Contract, EpisodeStore
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.loading.statistics import Statistics, statistics_of
-from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import add_action_statistics, build_policy
 
 SMALL = (

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stringline.datasets.contract.contract import Array, Camera
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline import ALOHA, Camera, EpisodeAttributes, EpisodeStore
+from stringline.datasets.contract.contract import Array
 
 CAMERAS = ("overhead", "wrist_left", "wrist_right", "table")
 CONTRACT = ALOHA.contract([Camera(name, 32, 32, "simulated") for name in CAMERAS], 50.0)

@@ -8,9 +8,8 @@ import torch
 from tests.policies.algorithms import test_keypose_policy as keyposes
 from torch import Tensor
 
+from stringline import ActionChunk, ChunkPolicy
 from stringline.datasets.contract.contract import Array
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.chunks.chunk import ActionChunk
 from stringline.testing import check_policy, check_training
 
 KINDS: dict[str, tuple[str, ...]] = {

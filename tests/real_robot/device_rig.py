@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ActionChunk, ArmDriver, Embodiment, SafetyLimits
 from stringline.real_robot.device.device_loop import DeviceLoop
 from stringline.real_robot.device.device_state import (
     DeviceState,
@@ -14,11 +13,9 @@ from stringline.real_robot.device.device_state import (
     chunk_record,
     state_layout,
 )
-from stringline.real_robot.driver_interface.driver import ArmDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import describe
 
 Vector = NDArray[np.float64]

@@ -6,12 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.driver_interface.driver import ArmState
-from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.limits import SafetyLimits
+from stringline import ALOHA, ActionChunk, ArmState, Embodiment, SafetyFilter, SafetyLimits
 from stringline.real_robot.safety.stage_context import Freshness
 
 Vector = NDArray[np.float64]

@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 from tests.real_robot.arm_judge import ArmJudge
 from tests.real_robot.random_streams import PRESSING_STREAMS, STREAMS, Segment, play
 
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.driver_interface.driver import ArmState
-from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.limits import SafetyLimits
+from stringline import ActionChunk, ArmState, Embodiment, SafetyFilter, SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 from stringline.real_robot.safety.stage_context import Freshness
 from stringline.real_robot.safety.target_stages import ChunkSampler

@@ -2,11 +2,9 @@
 
 from tests.real_robot.device_rig import DeviceRig
 
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.real_robot.driver_interface.driver import ArmDriver
+from stringline import ArmDriver, Embodiment, SafetyLimits
 from stringline.real_robot.emulators.program.emulator_client import FriEmulator, LcmEmulator
 from stringline.real_robot.incidents.incident_log import IncidentLog
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 # Messages are sent before the emulator reports that it has advanced, but a busy kernel may deliver

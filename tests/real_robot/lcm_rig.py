@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 from tests.real_robot.device_rig import PERIOD
 from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 
-from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline import Embodiment, SafetyLimits
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.emulators.program.arm_check import command_row
 from stringline.real_robot.emulators.program.capture_file import captured_in
 from stringline.real_robot.emulators.program.emulator_client import LcmEmulator
 from stringline.real_robot.emulators.program.emulator_settings import USUAL_PREFIX
-from stringline.real_robot.safety.limits import SafetyLimits
 
 Vector = NDArray[np.float64]
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ActionChunk, SafetyLimits
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.emulated_evaluation.real_time_runner import WireLine, wire_lines
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.robots.backends import RobotBackend, ServoBackend, robot_backend
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]

@@ -15,10 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.real_robot.device_rig import DeviceRig
 
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.driver_interface.driver import ArmDriver
-from stringline.real_robot.safety.limits import SafetyLimits
+from stringline import ActionChunk, ArmDriver, Embodiment, SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]

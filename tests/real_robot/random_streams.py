@@ -6,9 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, Embodiment
 
 Vector = NDArray[np.float64]
 

@@ -6,8 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.tasks.tabletop import TabletopTask
+from stringline import TabletopTask, TaskEnvironment
 from stringline.sim.tasks.task_registry import make_task
 
 

@@ -4,12 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.transforms import Matrix
-from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline import ALOHA, Matrix, Prop, TaskEnvironment, Vector
+from stringline.sim.environment.environment import StepResult
 from stringline.sim.experts.expert_registry import Expert
-from stringline.sim.props.prop import Prop
 
 
 def place_at(world: TaskEnvironment, prop: Prop, reference: Prop, T: Matrix) -> None:

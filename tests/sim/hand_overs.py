@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tests.sim.episodes import follow, place_at, stay
 
-from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline import Matrix, TaskEnvironment, Vector, pose, record_episode, rotation_about
+from stringline.sim.environment.environment import StepResult
 from stringline.sim.experts.expert_registry import Expert
 from stringline.sim.tasks.hand_over_tasks import HandOverTask
 

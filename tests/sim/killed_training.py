@@ -17,10 +17,8 @@ from typing import Any
 import torch
 from tests.sim.points import AUGMENTATION, MODEL
 
-from stringline.datasets.store.store import EpisodeStore
+from stringline import EpisodeStore, Trainer, train_policy
 from stringline.encoders.training import trainer as run
-from stringline.encoders.training.trainer import Trainer
-from stringline.sim.train import train_policy
 from stringline.sim.training.training_settings import TrainingSettings
 
 

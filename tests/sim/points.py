@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline import Camera, Contract, EpisodeAttributes, EpisodeStore
+from stringline.datasets.contract.contract import ActionDimension
 
 CAMERA = Camera("overhead", 32, 32, "simulated")
 CONTRACT = Contract(

@@ -25,16 +25,10 @@ from tests.sim.in_process import InProcess
 from tests.sim.menagerie_files import write_aloha
 
 import stringline.sim.evaluation.results
+from stringline import ALOHA, Camera, LocalCluster, TaskSettings, load_policy
 from stringline.datasets.command.application import USER_ERROR
-from stringline.datasets.contract.contract import Camera
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics, statistics_of
-from stringline.policies.checkpoints.load import (
-    build_policy,
-    checkpoint_digest,
-    load_policy,
-    save_policy,
-)
+from stringline.policies.checkpoints.load import build_policy, checkpoint_digest, save_policy
 from stringline.policies.checkpoints.training_record import TrainingRecord
 from stringline.sim import compare, evaluate
 from stringline.sim.evaluate import evaluate_checkpoint, evaluation_settings
@@ -43,8 +37,6 @@ from stringline.sim.evaluation.checkpoint_evaluation import (
     EvaluationSettings,
     RunSettings,
 )
-from stringline.sim.rollout.cluster import LocalCluster
-from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_versions import result_versions
 
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from tests.sim.points import fill
 
+from stringline import EpisodeStore, Rate
 from stringline.datasets.command.application import INTERRUPTED, USER_ERROR
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.store.store import EpisodeStore
 from stringline.sim import experiment
 from stringline.sim.evaluate import INCOMPLETE, plain_settings
 from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
@@ -25,7 +25,6 @@ from stringline.sim.experiments.experiment_plan import ExperimentPlan, prepare
 from stringline.sim.experiments.recipes import with_recipes
 from stringline.sim.rollout.jobs import FINISHED
 from stringline.sim.rollout.video import Video
-from stringline.sim.statistics.intervals import Rate
 from stringline.sim.statistics.trainings import recipe_difference
 
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from tests.sim.in_process import InProcess
 
+from stringline import ALOHA, LocalCluster
 from stringline.datasets import data
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.sim import evaluate, train
-from stringline.sim.rollout.cluster import LocalCluster
 
 SMALL = (
     "policy.dim=32",

@@ -11,12 +11,10 @@ from tests.datasets.embodiments.robot_files import HOME, UR5E_JOINTS, write_ur5e
 from tests.sim.conftest import Call
 from tests.sim.robots.arm_files import write_arm
 
+from stringline import EpisodeStore, load_embodiment, load_policy
 from stringline.datasets import data
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
-from stringline.datasets.embodiments.embodiment_source import load_embodiment
 from stringline.datasets.embodiments.transforms import looking_at
-from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.checkpoints.load import load_policy
 from stringline.sim import collect, evaluate, replay, train
 
 SIZE = 32

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT, Reader
 
-from stringline.datasets.store.store import EpisodeStore
-from stringline.sim.experts.expert_registry import make_expert
+from stringline import EpisodeStore, make_expert
 from stringline.sim.tasks.task_registry import make_task
 
 SMALLER: Mapping[str, Sequence[str]] = {

@@ -12,9 +12,8 @@ from tests.sim.points import CONTRACT, MODEL, fill
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from stringline import EpisodeStore, Windows
 from stringline.datasets.loading.statistics import Statistics
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.interfaces import Batch, LossWeight
 from stringline.encoders.training.optimisation import LossModule, accumulate, examples, split
 from stringline.policies.checkpoints.load import build_policy

@@ -19,15 +19,11 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 from tests.sim.points import MODEL
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Vector
+from stringline import ALOHA, EpisodeStore, Trainer, Vector, train_policy
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.training.trainer import Trainer
 from stringline.sim import teleoperate
 from stringline.sim.replay import replay_episode
 from stringline.sim.teleop.page import EYE_M, HANDLE_M, LOOK_AT_M
-from stringline.sim.train import train_policy
 
 SMALL = ("task.cameras=[overhead,wrist_left]", "task.image_size=32", "page_hz=5")
 HOME = ALOHA.forward_kinematics(ALOHA.home)

@@ -8,15 +8,11 @@ from typing import Any
 import pytest
 from tests.sim.points import AUGMENTATION, CAMERA, CONTRACT, MODEL, fill
 
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline import EpisodeAttributes, EpisodeStore, Trainer, load_policy, train_policy
 from stringline.encoders.training.checkpoint import load_description
 from stringline.encoders.training.settings import stored_fingerprint
-from stringline.encoders.training.trainer import Trainer
-from stringline.policies.checkpoints.load import load_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.execution.execution import Execution
-from stringline.sim.train import train_policy
 from stringline.sim.training.training_data import begun_episodes, sources_of
 from stringline.sim.training.training_settings import TrainingSettings
 

@@ -9,14 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.datasets.augmentation.appearance_augmentation import (
-    GREY,
-    LightAugmentation,
-    relight,
-)
-from stringline.datasets.augmentation.augment import Augmentation, CameraBatch, Transform
-from stringline.datasets.augmentation.camera_augmentation import CropAndResize, StereoDepth, crop
-from stringline.datasets.contract.contract import Camera
+from stringline import Augmentation, Camera, CropAndResize, LightAugmentation, StereoDepth
+from stringline.datasets.augmentation.appearance_augmentation import GREY, relight
+from stringline.datasets.augmentation.augment import CameraBatch, Transform
+from stringline.datasets.augmentation.camera_augmentation import crop
 
 HEIGHT, WIDTH, UNIT_M = 40, 60, 0.0001
 K = torch.tensor([[70.0, 0.5, 29.0], [0, 65, 21], [0, 0, 1]])

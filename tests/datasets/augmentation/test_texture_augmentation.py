@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.datasets.augmentation.appearance_augmentation import TextureOverlay
-from stringline.datasets.augmentation.augment import Augmentation, CameraBatch
-from stringline.datasets.augmentation.camera_augmentation import CropAndResize
-from stringline.datasets.contract.contract import Camera
+from stringline import Augmentation, Camera, CropAndResize, TextureOverlay
+from stringline.datasets.augmentation.augment import CameraBatch
 
 B, H, W = 48, 32, 40
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import yaml
 
+from stringline import ALOHA, Camera, pose, rotation_about
 from stringline.datasets.cameras.camera_calibration import CameraCalibration, gripper_poses
-from stringline.datasets.contract.contract import Camera
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.transforms import inverse, looking_at, pose, rotation_about
+from stringline.datasets.embodiments.transforms import inverse, looking_at
 
 FIXED = looking_at((0.0, -0.5, 0.6), (0.0, 0.0, 0.0))
 ON_GRIPPER = pose((-0.05, 0.0, 0.08), rotation_about((0.0, 0.6, 0.8), 0.9))

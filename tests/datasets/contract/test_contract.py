@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stringline import Camera, Contract
 from stringline.datasets.contract.contract import (
     ActionDimension,
     Array,
-    Camera,
-    Contract,
     check_action,
     check_episode,
     check_observation,

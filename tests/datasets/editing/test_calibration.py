@@ -9,14 +9,13 @@ import pytest
 import yaml
 from tests.datasets.editing.waiting import waiting
 
+from stringline import ALOHA, EpisodeStore
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
 from stringline.datasets.data import main
 from stringline.datasets.editing.edit import calibrate
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.pointclouds.camera_check import check_cameras
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import trash_of
 from stringline.datasets.store.verification import verify_store
 

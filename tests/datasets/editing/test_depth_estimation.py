@@ -9,10 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.datasets.conftest import MakeEpisode
 
-from stringline.datasets.contract.contract import Contract
+from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.editing.derived_stores import DepthEstimation, estimate_depth
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 
 
 def by_brightness(images: NDArray[Any]) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tests.datasets.conftest import MakeEpisode
 from tests.datasets.editing.waiting import delete_locked, waiting
 
-from stringline.datasets.contract.contract import Contract
+from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
 from stringline.datasets.editing.derived_stores import Conditions, filter_store, merge, split_store
 from stringline.datasets.editing.edit import (
@@ -27,8 +27,7 @@ from stringline.datasets.editing.edit import (
     trim,
 )
 from stringline.datasets.files.atomic import exclusive
-from stringline.datasets.store.episode import EpisodeAttributes, read_episode
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.episode import read_episode
 from stringline.datasets.store.transactions import recover, transaction, trash_of
 from stringline.datasets.store.verification import verify_store
 

@@ -8,12 +8,10 @@ import pytest
 from tests.datasets.conftest import MakeEpisode
 from tests.datasets.editing.waiting import delete_locked, waiting
 
-from stringline.datasets.contract.contract import Contract
+from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.editing.derived_stores import Conditions, filter_store, merge, split_store
 from stringline.datasets.editing.edit import delete, trim
 from stringline.datasets.files.atomic import exclusive
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store
 
 

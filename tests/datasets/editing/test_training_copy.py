@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from tests.datasets.conftest import MakeEpisode
 
+from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.cameras.resampling import (
     DepthResampling,
     ImageSize,
@@ -19,11 +20,8 @@ from stringline.datasets.cameras.resampling import (
     resample_depth,
     resample_intrinsics,
 )
-from stringline.datasets.contract.contract import Contract
 from stringline.datasets.editing.derived_stores import Resolution, cache
 from stringline.datasets.editing.edit import delete, trim
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.verification import verify_store
 
 SIZES = st.tuples(st.integers(1, 40), st.integers(1, 40))

@@ -20,13 +20,11 @@ from tests.datasets.embodiments.robot_files import (
     write_ur5e,
 )
 
-from stringline.datasets.contract.contract import Contract
+from stringline import Contract, Embodiment, InverseKinematics, Vector, load_embodiment
 from stringline.datasets.embodiments.capsule_fitting import fit_capsules, surface_of
-from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.embodiment_file import compile_embodiment
 from stringline.datasets.embodiments.embodiment_record import embodiment_of, from_record, record_of
-from stringline.datasets.embodiments.embodiment_source import load_embodiment, load_parts
-from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
+from stringline.datasets.embodiments.embodiment_source import load_parts
 
 
 def test_the_kinematics_of_a_urdf_are_those_of_mujoco(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from dm_control import mjcf
 
-from stringline.datasets.contract.contract import Camera
+from stringline import ALOHA, Camera, InverseKinematics, Vector, pose, rotation_about
 from stringline.datasets.embodiments.aloha import (
-    ALOHA,
     ARMS,
     FINGERS,
     FOLLOWER,
@@ -20,13 +19,8 @@ from stringline.datasets.embodiments.aloha import (
     opening_of_finger,
 )
 from stringline.datasets.embodiments.aloha_mjcf import bare_arms_mjcf
-from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.inverse_kinematics import (
-    InverseKinematics,
-    OutOfReachError,
-    kinematic_xml,
-)
-from stringline.datasets.embodiments.transforms import inverse, pose, quaternion, rotation_about
+from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError, kinematic_xml
+from stringline.datasets.embodiments.transforms import inverse, quaternion
 
 
 @pytest.fixture(scope="module")

@@ -5,19 +5,11 @@ import numpy as np
 import pytest
 from dm_control import mjcf
 
-from stringline.datasets.contract.contract import Camera
+from stringline import IIWA14, IIWA14_BIMANUAL, Camera, Embodiment, InverseKinematics, Vector, pose
 from stringline.datasets.embodiments.catalogue import EMBODIMENTS
-from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.datasets.embodiments.iiwa14 import (
-    FACING,
-    FINGERS,
-    GRIPPER_Z,
-    IIWA14,
-    IIWA14_BIMANUAL,
-)
+from stringline.datasets.embodiments.iiwa14 import FACING, FINGERS, GRIPPER_Z
 from stringline.datasets.embodiments.iiwa14_mjcf import bare_arms_mjcf
-from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
-from stringline.datasets.embodiments.transforms import pose
+from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 
 BOTH = pytest.mark.parametrize(
     "embodiment", [IIWA14, IIWA14_BIMANUAL], ids=lambda embodiment: embodiment.name

@@ -12,13 +12,9 @@ import pytest
 import yaml
 from tests.datasets.embodiments.kinematics import largest_error
 
+from stringline import load_embodiment
 from stringline.datasets.embodiments.embodiment_file import compile_embodiment
-from stringline.datasets.embodiments.embodiment_source import (
-    _BUILT_IN,
-    load_embodiment,
-    load_parts,
-    menagerie_names,
-)
+from stringline.datasets.embodiments.embodiment_source import _BUILT_IN, load_parts, menagerie_names
 
 ROOT = os.environ.get("MENAGERIE_ROOT")
 

@@ -8,14 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from stringline.datasets.images.labelled_image import (
-    Box3d,
-    Item,
-    LabelledClip,
-    LabelledImage,
-    LabelledObject,
-)
-from stringline.datasets.images.reading import ImageReader, Omissions, read_items
+from stringline import Box3d, LabelledClip, LabelledImage, LabelledObject, Omissions
+from stringline.datasets.images.labelled_image import Item
+from stringline.datasets.images.reading import ImageReader, read_items
 
 TURN = np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]])
 

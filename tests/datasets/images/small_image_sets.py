@@ -7,10 +7,8 @@ import numpy as np
 from PIL import Image
 from tests.datasets.images.labelled_items import labelled_image, random_pixels, write_png
 
+from stringline import ImageStore, ImageWriter, write_coco, write_omni3d
 from stringline.datasets.formats.video import write_video
-from stringline.datasets.images.coco import write_coco
-from stringline.datasets.images.image_store import ImageStore, ImageWriter
-from stringline.datasets.images.omni3d import write_omni3d
 
 
 def write_clip(path: Path, frames: int, height: int = 48, width: int = 64) -> None:

@@ -10,9 +10,7 @@ import pytest
 import zarr
 from tests.datasets.images.labelled_items import labelled_clip, labelled_image
 
-from stringline.datasets.images.image_store import ImageStore, ImageWriter
-from stringline.datasets.images.labelled_image import Box3d, LabelledImage, LabelledObject
-from stringline.datasets.store.store import EpisodeStore
+from stringline import Box3d, EpisodeStore, ImageStore, ImageWriter, LabelledImage, LabelledObject
 
 
 def assert_equal(one: object, other: object) -> None:

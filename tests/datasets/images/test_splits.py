@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tests.datasets.images.labelled_items import labelled_image
 
-from stringline.datasets.images.image_store import ImageStore, ImageWriter
-from stringline.datasets.images.labelled_image import LabelledObject
+from stringline import ImageStore, ImageWriter, LabelledObject
 from stringline.datasets.images.splits import split
 
 

@@ -7,9 +7,8 @@ import pytest
 from tests.datasets.images.labelled_items import read_all
 from tests.datasets.images.small_image_sets import write_clip
 
+from stringline import LabelledClip, Ucf101Clips
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.images.classification import Ucf101Clips
-from stringline.datasets.images.labelled_image import LabelledClip
 
 
 @pytest.fixture

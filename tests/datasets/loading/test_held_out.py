@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from stringline import EpisodeStore, Windows
 from stringline.datasets.loading.sampler import SPLIT, TRAINING, VALIDATION, split_names
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.store import EpisodeStore
 
 
 def marked(store: EpisodeStore, splits: list[str | None]) -> EpisodeStore:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.datasets.loading.grasp_recordings import grasp_store
 
-from stringline.datasets.embodiments.transforms import rotation_about
+from stringline import EpisodeStore, rotation_about
 from stringline.datasets.loading.keypose_modes import (
     EventPose,
     KeyposeCounts,
@@ -18,7 +18,6 @@ from stringline.datasets.loading.keypose_modes import (
 )
 from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.loading.workspace_clouds import CloudSettings, cloud_maker
-from stringline.datasets.store.store import EpisodeStore
 
 UP = rotation_about([1.0, 0.0, 0.0], 0.3)[2]
 

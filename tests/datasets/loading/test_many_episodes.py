@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from tests.datasets.conftest import random_episode
 
-from stringline.datasets.contract.contract import Contract
+from stringline import Contract, EpisodeAttributes, EpisodeStore, Windows
 from stringline.datasets.files.atomic import link_tree
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore, episode_name
+from stringline.datasets.store.store import episode_name
 
 FILES = 64
 READER = f"""

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 from tests.datasets.conftest import random_episode
 
-from stringline.datasets.contract.contract import Camera, Contract
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline import Camera, Contract, EpisodeAttributes, EpisodeStore, Windows
 
 SMAPS = Path("/proc/self/smaps")
 

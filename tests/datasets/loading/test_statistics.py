@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.datasets.conftest import MakeEpisode
 
-from stringline.datasets.contract.contract import Contract
+from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.loading.statistics import (
     BINS,
     GRIPPER_POSITIONS,
@@ -17,8 +17,6 @@ from stringline.datasets.loading.statistics import (
     Statistics,
     statistics_of,
 )
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 
 
 @given(

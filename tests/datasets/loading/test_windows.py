@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from tests.datasets.conftest import Arrays, MakeEpisode
 
-from stringline.datasets.contract.contract import Camera, Contract, check_observation
+from stringline import Camera, Contract, EpisodeAttributes, EpisodeStore, Windows
+from stringline.datasets.contract.contract import check_observation
 from stringline.datasets.contract.instructions import instruction_number
 from stringline.datasets.loading.mixture import MixedWindows, Source
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 
 LENGTHS = (20, 1, 7, 33)
 

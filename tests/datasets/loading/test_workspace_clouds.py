@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.policies.demonstrations import CAMERAS, CONTRACT, episode, make_store
 
-from stringline.datasets.contract.contract import Array, Camera
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, Camera, EpisodeAttributes, EpisodeStore
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.transforms import looking_at
 from stringline.datasets.loading import workspace_clouds
 from stringline.datasets.loading.workspace_clouds import (
@@ -23,8 +23,6 @@ from stringline.datasets.loading.workspace_clouds import (
     held_points,
     limit_size,
 )
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 
 Floats = NDArray[np.float64]
 SIZE = 64

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.contract import Camera
-from stringline.datasets.embodiments.transforms import pose, rotation_about
+from stringline import Camera, pose, rotation_about
 from stringline.datasets.pointclouds.clouds import (
     Cloud,
     back_projected,

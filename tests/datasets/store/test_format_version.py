@@ -6,9 +6,7 @@ import pytest
 import zarr
 from tests.datasets.conftest import MakeEpisode
 
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.store.zarr_layout import check_version, checksummed_group
 
 

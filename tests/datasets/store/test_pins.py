@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 from tests.datasets.conftest import random_episode
 
+from stringline import EpisodeAttributes, EpisodeStore, Windows
 from stringline.datasets.editing.edit import delete, relabel, trim
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import trash_of
 
 READER = """

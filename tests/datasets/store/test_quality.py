@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from tests.datasets.conftest import Arrays, MakeEpisode
 
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.store.verification import findings, runs
 
 STEPS = 200

@@ -15,9 +15,8 @@ import pytest
 import zarr
 from tests.datasets.conftest import MakeEpisode
 
-from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline import Camera, Contract, EpisodeAttributes, EpisodeStore
+from stringline.datasets.contract.contract import ActionDimension
 from stringline.datasets.store.zarr_layout import FORMAT_VERSION
 
 ROOT = Path(__file__).parents[3]

@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.contract import Contract
+from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.files.atomic import NoSpaceError
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
 

@@ -13,9 +13,7 @@ import zarr
 from tests.datasets.conftest import DataCommand, MakeEpisode
 
 import stringline.datasets.store.zarr_layout
-from stringline.datasets.contract.contract import Camera, Contract
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline import Camera, Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.store.verification import verify_store
 from stringline.datasets.store.zarr_layout import (
     CHECKSUM_KEY,

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from tests.datasets.conftest import MakeEpisode
 from zarr.core.buffer import default_buffer_prototype
 
-from stringline.datasets.contract.contract import ActionDimension, Contract
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline import Contract, EpisodeAttributes, EpisodeStore
+from stringline.datasets.contract.contract import ActionDimension
 from stringline.datasets.store.zarr_layout import DTYPES, ArrayEntry, array_metadata, array_name
 
 

@@ -9,12 +9,9 @@ import pytest
 from matplotlib.image import imread
 from tests.datasets.embodiments.robot_files import HOME, UR5E_JOINTS, write_ur5e
 
+from stringline import Contract, EpisodeAttributes, EpisodeStore, Matrix, load_embodiment, pose
 from stringline.datasets import data
-from stringline.datasets.contract.contract import ActionDimension, Contract
-from stringline.datasets.embodiments.embodiment_source import load_embodiment
-from stringline.datasets.embodiments.transforms import Matrix, pose
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.contract.contract import ActionDimension
 
 Command = Callable[..., str]
 

@@ -16,10 +16,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from tests.datasets.conftest import MakeEpisode
 
-from stringline.datasets.contract.contract import Contract
+from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.data import main
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.viewing.page_drawings import Histogram
 from stringline.datasets.viewing.store_summary import summarise, write_summary
 

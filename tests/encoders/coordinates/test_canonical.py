@@ -6,14 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.coordinates.canonical import (
-    CanonicalPlaces,
-    CylindricalPlaces,
-    DirectionPlaces,
-    SphericalPlaces,
-)
-from stringline.encoders.coordinates.coordinates import MetricPlaces
-from stringline.encoders.coordinates.geometry import View
+from stringline import CylindricalPlaces, MetricPlaces, SphericalPlaces, View
+from stringline.encoders.coordinates.canonical import CanonicalPlaces, DirectionPlaces
 
 CPU = torch.device("cpu")
 AZIMUTH = {SphericalPlaces: 1, CylindricalPlaces: 0}

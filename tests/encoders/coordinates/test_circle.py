@@ -7,10 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from stringline import CayleyBasis, MixedFrequencies, RotaryEncoding
 from stringline.encoders.coordinates.canonical import WholeOnCircle
-from stringline.encoders.positions.bases import CayleyBasis
-from stringline.encoders.positions.frequencies import MixedFrequencies
-from stringline.encoders.positions.rotary import RotaryEncoding
 
 MIXED = partial(MixedFrequencies, wavelengths=(0.2, 6.0))
 

@@ -6,18 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.coordinates.canonical import (
+from stringline import (
     CylindricalPlaces,
-    DirectionPlaces,
-    SphericalPlaces,
-)
-from stringline.encoders.coordinates.coordinates import (
-    Coordinates,
     GridPlaces,
     MetricPlaces,
     PatchDepthPlaces,
+    SphericalPlaces,
+    View,
 )
-from stringline.encoders.coordinates.geometry import View
+from stringline.encoders.coordinates.canonical import DirectionPlaces
+from stringline.encoders.coordinates.coordinates import Coordinates
 
 CPU = torch.device("cpu")
 CHOICES: list[Coordinates] = [

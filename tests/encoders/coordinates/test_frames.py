@@ -5,12 +5,8 @@ import torch
 from tests.encoders.conftest import Draw
 from torch import Tensor
 
-from stringline.encoders.coordinates.canonical import CylindricalPlaces
+from stringline import CylindricalPlaces, Frames, GridPlaces, MetricPlaces, PatchDepthPlaces
 from stringline.encoders.coordinates.coordinates import (
-    Frames,
-    GridPlaces,
-    MetricPlaces,
-    PatchDepthPlaces,
     are_metric,
     directions_in_frames,
     in_frames,

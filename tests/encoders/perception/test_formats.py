@@ -12,10 +12,8 @@ from tests.datasets.images.labelled_items import labelled_image, random_pixels, 
 from tests.datasets.images.small_image_sets import emoji_entry, write_clip
 from tests.encoders.test_perceive import perceive
 
+from stringline import ImageStore, ImageWriter, write_coco, write_omni3d
 from stringline.datasets.data import main
-from stringline.datasets.images.coco import write_coco
-from stringline.datasets.images.image_store import ImageStore, ImageWriter
-from stringline.datasets.images.omni3d import write_omni3d
 
 SIDE = 32
 CLASSES = ("apple", "pear")

@@ -8,14 +8,13 @@ import pytest
 from tests.encoders.perception.conftest import coloured, encoder, moving
 from tests.encoders.perception.test_detectors import CONTRACT, detector, scene, text
 
-from stringline.datasets.images.image_store import ImageStore, ImageWriter
-from stringline.datasets.images.labelled_image import LabelledImage
+from stringline import Classifier, ImageStore, ImageWriter, LabelledImage, TwoTowers
 from stringline.datasets.images.splits import Split
-from stringline.encoders.perception.classifier import Classifier, ClassifierSettings
+from stringline.encoders.perception.classifier import ClassifierSettings
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_run import check_images
-from stringline.encoders.perception.two_towers import TwoTowers, TwoTowersSettings
+from stringline.encoders.perception.two_towers import TwoTowersSettings
 
 
 def data(images: Sequence[LabelledImage], path: Path) -> PerceptionData:

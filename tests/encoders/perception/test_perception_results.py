@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from tests.encoders.perception.conftest import encoder
 
-from stringline.datasets.images.image_store import ImageStore
-from stringline.datasets.images.labelled_image import LabelledObject
+from stringline import Classifier, ImageStore, LabelledObject, TextTower, TwoTowers
 from stringline.encoders.perception.average_precision import AveragePrecision, Detection
-from stringline.encoders.perception.classifier import Classifier, ClassifierSettings
+from stringline.encoders.perception.classifier import ClassifierSettings
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_data import PerceptionData
 from stringline.encoders.perception.perception_network import Examples, mean_over_images
@@ -20,8 +19,8 @@ from stringline.encoders.perception.perception_results import (
     operations,
     write_results,
 )
-from stringline.encoders.perception.text_tower import BytePairs, TextTower
-from stringline.encoders.perception.two_towers import TwoTowers, TwoTowersSettings
+from stringline.encoders.perception.text_tower import BytePairs
+from stringline.encoders.perception.two_towers import TwoTowersSettings
 
 
 def test_an_interval_over_rooms_contains_the_mean_and_is_wider_than_one_over_images() -> None:

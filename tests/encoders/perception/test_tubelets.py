@@ -8,11 +8,9 @@ import torch
 from tests.encoders.perception.conftest import SIDE, encoder, noise, settings
 from torch.nn import functional
 
+from stringline import ImageEncoder, NoEncoding, PatchProjection, RgbdTokens
 from stringline.encoders.perception.image_contract import ImageContract
-from stringline.encoders.perception.image_encoder import ImageEncoder, Tubelets
-from stringline.encoders.positions.rotary import NoEncoding
-from stringline.encoders.vision.patches import PatchProjection
-from stringline.encoders.vision.rgbd import RgbdTokens
+from stringline.encoders.perception.image_encoder import Tubelets
 
 
 def of_clips(tubelet: int, frames: int = 4) -> ImageEncoder:

@@ -5,12 +5,11 @@ import pytest
 import torch
 from tests.encoders.perception.conftest import COLOURS, SIDE, encoder
 
-from stringline.datasets.images.image_store import ImageStore
-from stringline.datasets.images.labelled_image import LabelledClip
+from stringline import ImageStore, LabelledClip, TextTower, TwoTowers
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_network import Examples, stack
-from stringline.encoders.perception.text_tower import BytePairs, TextTower
-from stringline.encoders.perception.two_towers import TwoTowers, TwoTowersSettings
+from stringline.encoders.perception.text_tower import BytePairs
+from stringline.encoders.perception.two_towers import TwoTowersSettings
 
 TEXTS = [f"a {name} wall" for name in COLOURS]
 PAIRS = BytePairs.trained(TEXTS, 300).to_text()

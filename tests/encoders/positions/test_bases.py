@@ -7,17 +7,15 @@ import pytest
 import torch
 from tests.encoders.conftest import BASES, Draw
 
-from stringline.encoders.positions.bases import (
-    Basis,
-    BasisFactory,
+from stringline import (
     ButterflyGivens,
     CayleyBasis,
     ExponentialBasis,
     FourierBasis,
     GivensBasis,
     HouseholderBasis,
-    spread,
 )
+from stringline.encoders.positions.bases import Basis, BasisFactory, spread
 
 LEARNED = {
     name: factory for name, factory in BASES.items() if factory is not None and name != "fourier"

@@ -4,9 +4,8 @@ import pytest
 import torch
 from tests.encoders.conftest import KINDS, Draw, make
 
+from stringline import CayleyString, PositionEncoding
 from stringline.encoders.positions.composite import DividedHeads, divided, with_time
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.presets import CayleyString
 from stringline.encoders.vision.vit import VisionTransformer
 
 

@@ -5,10 +5,8 @@ import torch
 from tests.encoders.conftest import KINDS, Draw, make
 from torch import Tensor
 
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.positions.rotary import NoEncoding, Rotary
+from stringline import CayleyString, LieRE, NoEncoding, PositionEncoding
+from stringline.encoders.positions.rotary import Rotary
 from stringline.testing import check_encoding
 
 

@@ -5,8 +5,7 @@ import torch
 from tests.encoders.conftest import Draw
 from torch import Tensor
 
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.presets import CayleyString
+from stringline import CayleyString, PositionEncoding
 
 
 def test_folding_is_exact(encoding: PositionEncoding, draw: Draw) -> None:

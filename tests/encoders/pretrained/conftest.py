@@ -9,12 +9,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from stringline.encoders.positions.presets import CayleyString
+from stringline import CayleyString, PretrainedVisionTransformer
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
-from stringline.encoders.pretrained.vision_transformer import (
-    FilledDepthPlaces,
-    PretrainedVisionTransformer,
-)
+from stringline.encoders.pretrained.vision_transformer import FilledDepthPlaces
 
 Make = Callable[[str], TimmModel]
 Features = Callable[[TimmModel, Tensor], Tensor]

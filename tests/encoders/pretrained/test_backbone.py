@@ -11,11 +11,7 @@ from tests.encoders.pretrained.conftest import FAMILIES
 from tests.encoders.pretrained.test_tokens import CAMERAS, observation_of
 from torch import Tensor
 
-from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.coordinates import MetricPlaces
-from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.pretrained.backbone import PretrainedImages
+from stringline import Camera, CayleyString, MetricPlaces, PretrainedImages, View
 from stringline.encoders.pretrained.timm_models import timm_model
 from stringline.encoders.vision.rgbd import resized
 

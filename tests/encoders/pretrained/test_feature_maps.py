@@ -10,8 +10,7 @@ from efficientnet_lite_pytorch import EfficientNet
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from stringline.encoders.coordinates.coordinates import MetricPlaces
-from stringline.encoders.coordinates.geometry import View
+from stringline import MetricPlaces, View
 from stringline.encoders.pretrained import initial_weights as installed_weights
 from stringline.encoders.pretrained.convolutional import PretrainedFeatureMap
 from stringline.encoders.pretrained.initial_weights import WeightsFrom

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from stringline.datasets.contract.contract import ActionDimension, Camera, Contract
+from stringline import Camera, Contract, EpisodeAttributes, EpisodeStore, MonocularDepth
+from stringline.datasets.contract.contract import ActionDimension
 from stringline.datasets.data import main
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
-from stringline.encoders.pretrained.transformers_models import MonocularDepth
 
 
 def save_model(path: Path, meaning: str) -> Any:

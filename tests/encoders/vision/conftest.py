@@ -7,11 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.coordinates import RAYS, Coordinates, MetricPlaces
+from stringline import Camera, ConvolutionalStem, MetricPlaces, RgbdTokens
+from stringline.encoders.coordinates.coordinates import RAYS, Coordinates
 from stringline.encoders.vision.depth_inputs import DepthInput
-from stringline.encoders.vision.patches import ConvolutionalStem
-from stringline.encoders.vision.rgbd import RgbdTokens
 
 MakeTokens = Callable[..., RgbdTokens]
 Observation = dict[str, Tensor]

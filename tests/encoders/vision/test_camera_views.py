@@ -7,22 +7,20 @@ import torch
 from tests.encoders.vision.conftest import MakeTokens, Observation
 from torch import Tensor
 
-from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.canonical import CylindricalPlaces
-from stringline.encoders.coordinates.coordinates import (
-    Coordinates,
+from stringline import (
+    Camera,
+    ColourOnly,
+    CylindricalPlaces,
+    DepthChannel,
     GridPlaces,
     MetricPlaces,
     PatchDepthPlaces,
-)
-from stringline.encoders.vision.depth_inputs import (
-    ColourOnly,
-    DepthChannel,
-    DepthInput,
+    PatchProjection,
+    RgbdTokens,
     SurfaceNormals,
 )
-from stringline.encoders.vision.patches import PatchProjection
-from stringline.encoders.vision.rgbd import RgbdTokens
+from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.vision.depth_inputs import DepthInput
 
 
 def test_only_used_keys_are_required(

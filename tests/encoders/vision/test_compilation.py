@@ -7,8 +7,7 @@ import torch
 from tests.encoders.conftest import Draw, make
 from torch import Tensor
 
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.vision.attention import LinearAttention
+from stringline import LinearAttention, PositionEncoding
 from stringline.encoders.vision.vit import VisionTransformer
 
 # One of each kind of rotation; every rotary encoding shares the code of these.

@@ -5,16 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from stringline.encoders.coordinates.geometry import View, surface_normals
+from stringline import ColourOnly, DepthChannel, NormalsOnly, SurfaceNormals, View
+from stringline.encoders.coordinates.geometry import surface_normals
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.vision.depth_inputs import (
-    ColourOnly,
-    DepthChannel,
-    DepthInput,
-    NormalsOnly,
-    StreamFusion,
-    SurfaceNormals,
-)
+from stringline.encoders.vision.depth_inputs import DepthInput, StreamFusion
 
 COLOURS = torch.randn(2, 32, 48, 3, generator=torch.Generator().manual_seed(0))
 

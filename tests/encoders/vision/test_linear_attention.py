@@ -6,9 +6,7 @@ import pytest
 import torch
 from tests.encoders.conftest import Draw
 
-from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.presets import CayleyString, RopeMixed
-from stringline.encoders.vision.attention import LinearAttention
+from stringline import CayleyString, LinearAttention, PositionEncoding, RopeMixed
 from stringline.encoders.vision.vit import VisionTransformer
 
 

@@ -9,24 +9,23 @@ from tests.encoders.vision.conftest import MakeTokens, Observation
 from tests.encoders.vision.rgbd_network import RgbdVisionTransformer
 from torch import Tensor
 
-from stringline.datasets.command.choices import CONFIGS, choice_names, completed
-from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.canonical import SphericalPlaces
-from stringline.encoders.coordinates.coordinates import (
-    Coordinates,
+from stringline import (
+    Camera,
+    DepthChannel,
     GridPlaces,
     MetricPlaces,
     PatchDepthPlaces,
-)
-from stringline.encoders.positions.presets import RopeMixed
-from stringline.encoders.training.checkpoint import build
-from stringline.encoders.vision.depth_inputs import (
-    DepthChannel,
-    DepthInput,
+    PatchProjection,
+    RgbdTokens,
+    RopeMixed,
+    SphericalPlaces,
     SurfaceNormals,
 )
-from stringline.encoders.vision.patches import PatchProjection
-from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
+from stringline.datasets.command.choices import CONFIGS, choice_names, completed
+from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.training.checkpoint import build
+from stringline.encoders.vision.depth_inputs import DepthInput
+from stringline.encoders.vision.rgbd import Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 
 WITH_POSITION = 6 + 4

@@ -13,30 +13,26 @@ from hypothesis import strategies as st
 from tests.policies.demonstrations import CONTRACT, STEPS, episode, observation_at
 from torch import Tensor
 
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline import (
+    ALOHA,
+    IIWA14,
+    IIWA14_BIMANUAL,
+    ChunkPolicy,
+    Contract,
+    Embodiment,
+    EpisodeAttributes,
+    EpisodeStore,
+    GripperPoses,
+    OpenClose,
+    RelativeJoints,
+    Windows,
+    load_policy,
+)
 from stringline.datasets.loading.gripper_commands import with_commands
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.statistics import Statistics
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.action_spaces.gripper_poses import GripperPoses
-from stringline.policies.action_spaces.space import (
-    ActionSpace,
-    ContractActions,
-    OpenClose,
-    RelativeJoints,
-)
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.checkpoints.load import (
-    add_action_statistics,
-    build_policy,
-    load_policy,
-    save_policy,
-)
+from stringline.policies.action_spaces.space import ActionSpace, ContractActions
+from stringline.policies.checkpoints.load import add_action_statistics, build_policy, save_policy
 from stringline.policies.chunks.chunk import ActionPrefix
 from stringline.sim.training.training_data import TrainingData
 

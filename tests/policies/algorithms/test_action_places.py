@@ -9,14 +9,11 @@ import torch
 from tests.policies.conftest import batch_of, model_configuration, observation
 from torch import Tensor
 
-from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import ALOHA, IIWA14, Camera, ChunkPolicy, Contract, GripperPoses, load_policy
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.loading.statistics import Statistics, statistics_of
-from stringline.policies.action_spaces.gripper_poses import GripperPoses
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
-from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
+from stringline.policies.checkpoints.load import build_policy, save_policy
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.networks.placed_denoiser import PlacedDenoiser
 

@@ -7,18 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.contract import Contract
+from stringline import ChunkPolicy, ConditioningTokens, Contract, EnergyPolicy
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.algorithms.energy import (
-    EnergyPolicy,
-    choose,
-    langevin,
-    ranking_loss,
-    sum_of_evidence,
-)
+from stringline.policies.algorithms.energy import choose, langevin, ranking_loss, sum_of_evidence
 from stringline.policies.checkpoints.load import build_policy
-from stringline.policies.observation.interfaces import ConditioningTokens
 
 MakeBatch = Callable[[int], dict[str, Tensor]]
 MakeEnergy = Callable[..., EnergyPolicy]

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.algorithms.flow import EVALUATIONS, FlowPolicy, Solver, integrate_ode
-from stringline.policies.observation.interfaces import ConditioningTokens
+from stringline import ChunkPolicy, ConditioningTokens, FlowPolicy
+from stringline.policies.algorithms.flow import EVALUATIONS, Solver, integrate_ode
 
 MakeBatch = Callable[[int], dict[str, Tensor]]
 MakeFlow = Callable[..., FlowPolicy]

@@ -13,11 +13,9 @@ import torch
 from tests.policies.demonstrations import CONTRACT
 from torch import Tensor
 
+from stringline import ChunkPolicy, EpisodeStore, Windows
 from stringline.datasets.contract.instructions import NUMBER_KEY
 from stringline.datasets.loading.statistics import Statistics
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import add_action_statistics, build_policy
 
 Configuration = Callable[..., dict[str, object]]

@@ -12,16 +12,11 @@ from omegaconf import OmegaConf
 from tests.policies.conftest import observation
 from torch import Tensor
 
-from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import ALOHA, IIWA14, Camera, Contract, KeyposePolicy, Trainer, load_policy
+from stringline.datasets.contract.contract import Array
 from stringline.datasets.loading.statistics import GRIPPER_POSITIONS, Statistics, statistics_of
-from stringline.encoders.training.trainer import Trainer
-from stringline.policies.algorithms.keypose_policy import (
-    KeyposePolicy,
-    keypose_of,
-)
-from stringline.policies.checkpoints.load import build_policy, load_policy, save_policy
+from stringline.policies.algorithms.keypose_policy import keypose_of
+from stringline.policies.checkpoints.load import build_policy, save_policy
 from stringline.policies.chunks.chunk import ActionPrefix
 from stringline.policies.probes.probes import keypose_errors
 

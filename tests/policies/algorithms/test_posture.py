@@ -11,36 +11,33 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.contract import ActionDimension, Array, Contract
-from stringline.datasets.loading.statistics import Statistics, statistics_of
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.coordinates.coordinates import MetricPlaces
-from stringline.encoders.positions.presets import CayleyString
-from stringline.policies.action_spaces.gripper_poses import GripperPoses
-from stringline.policies.action_spaces.space import ActionSpace, ContractActions, RelativeJoints
-from stringline.policies.algorithms.act import ActPolicy, ActSettings
-from stringline.policies.algorithms.chunk_policy import (
+from stringline import (
+    ActPolicy,
+    CayleyString,
     ChunkPolicy,
-    fit_posture,
-)
-from stringline.policies.algorithms.posture import (
-    ChunkRemainder,
-    FittedWindows,
+    ConditioningTokens,
+    Contract,
+    EpisodeStore,
+    GripperPoses,
+    MetricPlaces,
+    MinMaxNormaliser,
+    ObservationEncoder,
     Posture,
-    polynomials,
-)
-from stringline.policies.checkpoints.load import (
-    add_action_statistics,
-    build_policy,
+    RelativeJoints,
+    Windows,
     load_policy,
-    save_policy,
 )
+from stringline.datasets.contract.contract import ActionDimension, Array
+from stringline.datasets.loading.statistics import Statistics, statistics_of
+from stringline.policies.action_spaces.space import ActionSpace, ContractActions
+from stringline.policies.algorithms.act import ActSettings
+from stringline.policies.algorithms.chunk_policy import fit_posture
+from stringline.policies.algorithms.posture import ChunkRemainder, FittedWindows, polynomials
+from stringline.policies.checkpoints.load import add_action_statistics, build_policy, save_policy
 from stringline.policies.chunks.chunk import ActionPrefix
 from stringline.policies.networks.inputs import NormalisedPrefix
-from stringline.policies.observation.interfaces import ConditioningTokens, state_width
-from stringline.policies.observation.normaliser import JointState, MinMaxNormaliser
-from stringline.policies.observation.observation_encoder import ObservationEncoder
+from stringline.policies.observation.interfaces import state_width
+from stringline.policies.observation.normaliser import JointState
 from stringline.policies.observation.observation_settings import ObservationSettings
 
 Configuration = Callable[..., dict[str, object]]

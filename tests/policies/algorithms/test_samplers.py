@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.algorithms.diffusion import DiffusionPolicy
+from stringline import ChunkPolicy, ConditioningTokens, DiffusionPolicy
 from stringline.policies.algorithms.samplers import (
     Prediction,
     Sampler,
@@ -16,7 +15,6 @@ from stringline.policies.algorithms.samplers import (
     clean_chunk,
     target_of,
 )
-from stringline.policies.observation.interfaces import ConditioningTokens
 
 MakePolicy = Callable[..., ChunkPolicy]
 

@@ -6,13 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.datasets.contract.contract import Contract
+from stringline import ChunkPolicy, ConditioningTokens, Contract, DiffusionPolicy
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.algorithms.diffusion import DiffusionPolicy
 from stringline.policies.checkpoints.load import build_policy
 from stringline.policies.networks.inputs import NormalisedPrefix
-from stringline.policies.observation.interfaces import ConditioningTokens
 
 # A coarse sampler favours the more frequent mode: with 5 steps by 4 of the 5 hundredths that are
 # allowed, with 20 by one.

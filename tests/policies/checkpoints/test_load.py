@@ -8,15 +8,9 @@ import pytest
 import torch
 from tests.policies.conftest import observation
 
+from stringline import ALOHA, ChunkPolicy, load_policy
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.checkpoints.load import (
-    SHIPPED,
-    checkpoint_digest,
-    load_policy,
-    save_policy,
-)
+from stringline.policies.checkpoints.load import SHIPPED, checkpoint_digest, save_policy
 
 MakePolicy = Callable[..., ChunkPolicy]
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
+from stringline import ALOHA, InverseKinematics
 from stringline.policies.execution.keypose_motion import (
     KeyposeMotion,
     MotionSettings,

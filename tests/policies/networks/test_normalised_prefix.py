@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline import ChunkPolicy, ConditioningTokens
 from stringline.policies.networks.inputs import NormalisedPrefix
-from stringline.policies.observation.interfaces import ConditioningTokens
 
 KINDS = [
     ("+policy=diffusion",),

@@ -9,12 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stringline.policies.networks.unet import (
-    ConditionalUnet,
-    UnetDenoiser,
-    UnetSettings,
-    level_features,
-)
+from stringline import UnetDenoiser
+from stringline.policies.networks.unet import ConditionalUnet, UnetSettings, level_features
 
 SMALL = UnetSettings(down_dims=(16, 32, 64), condition_dim=24, heads=4, level_dim=16)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.observation.observation_encoder import ObservationEncoder
+from stringline import ChunkPolicy, ObservationEncoder
 
 MakePolicy = Callable[..., ChunkPolicy]
 MakeBatch = Callable[[int], dict[str, Tensor]]

@@ -9,11 +9,8 @@ import torch
 from tests.policies.demonstrations import observation_at
 from torch import Tensor
 
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
-from stringline.policies.observation.interfaces import ObservationHistory, PastObservations
-from stringline.policies.observation.observation_encoder import ObservationEncoder
+from stringline import ChunkPolicy, EpisodeStore, ObservationEncoder, ObservationHistory, Windows
+from stringline.policies.observation.interfaces import PastObservations
 
 OfDemonstrations = Callable[..., ChunkPolicy]
 LOOKING_BACK = (

@@ -5,11 +5,9 @@ import torch
 from tests.policies.algorithms.test_keypose_policy import ARMS, clouds, make
 from torch import Tensor
 
+from stringline import ALOHA, ConditioningTokens, PointEncoder
 from stringline.datasets.command.choices import CONFIGS, choice_names
-from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.policies.algorithms.keypose_augmentation import SceneAugmentation
-from stringline.policies.observation.interfaces import ConditioningTokens
-from stringline.policies.observation.point_encoder import PointEncoder
 
 ENCODINGS = choice_names(CONFIGS, "encoder")
 ALL = "policy.observation_encoder.voxels.tokens=128"

@@ -9,11 +9,9 @@ from tests.policies.conftest import model_configuration
 from tests.policies.observation.test_observation_encoder import in_double, shifted
 from torch import Tensor
 
-from stringline.datasets.contract.contract import Contract
+from stringline import ChunkPolicy, Contract, ObservationEncoder
 from stringline.datasets.loading.statistics import Statistics
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import build_policy
-from stringline.policies.observation.observation_encoder import ObservationEncoder
 
 MakeBatch = Callable[[int], dict[str, Tensor]]
 

@@ -11,9 +11,8 @@ import torch
 from tests.policies.demonstrations import CONTRACT
 from torch import Tensor
 
+from stringline import ALOHA, ChunkPolicy
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.probes.probes import (
     AimProbe,
     Grasp,

@@ -7,14 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from stringline import ChunkPolicy, EpisodeStore, Windows
 from stringline.datasets.loading.statistics import Statistics
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.action_spaces.space import ContractActions, HeldActions, can_hold
-from stringline.policies.algorithms.chunk_policy import (
-    ChunkPolicy,
-    fit_remainder,
-)
+from stringline.policies.algorithms.chunk_policy import fit_remainder
 from stringline.policies.checkpoints.load import (
     build_policy,
 )

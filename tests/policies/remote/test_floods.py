@@ -16,8 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 import stringline
-from stringline.datasets.contract.contract import Camera
-from stringline.policies.remote.client import RemotePolicy
+from stringline import Camera, RemotePolicy
 from stringline.policies.remote.protocol import largest_request, pack
 
 PLAN_S = 0.05

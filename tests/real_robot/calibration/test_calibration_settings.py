@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import IIWA14, SafetyLimits
 from stringline.real_robot.calibration.calibration_settings import (
     CalibrationSettings,
     read_poses,
     write_poses,
 )
 from stringline.real_robot.calibration.visit import check_first_motion, check_reachable
-from stringline.real_robot.safety.limits import SafetyLimits
 
 GOOD: dict[str, Any] = {
     "method": "board",

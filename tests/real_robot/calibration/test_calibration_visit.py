@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.contract import Array, Camera, Observation
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import ALOHA, IIWA14, Camera, SafetyLimits
+from stringline.datasets.contract.contract import Array, Observation
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
 from stringline.real_robot.calibration.visit import ByHand, PoseVisit
 from stringline.real_robot.device.device_process import DeviceProcess
@@ -22,7 +21,6 @@ from stringline.real_robot.ipc.array_messages import receive, send
 from stringline.real_robot.operator.operator_keys import Key
 from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import NoCameras
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 
 HZ, ASK_S = 50.0, 0.1

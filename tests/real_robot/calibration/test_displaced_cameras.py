@@ -14,8 +14,7 @@ from tests.real_robot.calibration.displaced_cameras import (
     plan_poses,
 )
 
-from stringline.datasets.contract.contract import Camera
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import IIWA14, Camera
 from stringline.real_robot.calibration.board_world import (
     KukaBoardInHand,
     KukaBoardOnTable,

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.datasets.embodiments.transforms import pose, rotation_about
+from stringline import ALOHA, IIWA14, pose, rotation_about
 from stringline.real_robot.calibration.calibration_session import merged
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera import CameraError

@@ -12,11 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.contract import Camera, Observation
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, Camera, EpisodeAttributes, EpisodeStore, SafetyLimits
+from stringline.datasets.contract.contract import Observation
 from stringline.real_robot.cameras.calibration_file import CalibratedCamera, Calibration
 from stringline.real_robot.cameras.camera_settings import CameraDriver, CameraSettings
 from stringline.real_robot.cameras.cameras import (
@@ -35,7 +32,6 @@ from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeR
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.operator.checklist import Checklist
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 NAMES, SIZE, HZ, PERIOD = ("overhead", "table"), 16, 25.0, 0.01

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, SafetyLimits
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.safety.limits import SafetyLimits
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, ArmState
 from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.driver_interface.driver import ArmState
 
 
 class PosedLeaders:

@@ -14,10 +14,9 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tests.real_robot.network_namespace import own_network
 
-from stringline.datasets.contract.contract import Camera
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import IIWA14, Camera, open_policy
 from stringline.datasets.loading.statistics import Statistics, statistics_of
-from stringline.policies.checkpoints.load import build_policy, open_policy, save_policy
+from stringline.policies.checkpoints.load import build_policy, save_policy
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.policy_deployment import PolicyDeployment
 from stringline.real_robot.emulated_evaluation.real_time_runner import check_embodiment

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stringline.datasets.contract.contract import Array, Camera
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, Camera, SafetyLimits
+from stringline.datasets.contract.contract import Array
 from stringline.real_robot.deployment import live_view
 from stringline.real_robot.deployment.live_view import LiveView, check_view, viewing
 from stringline.real_robot.device.device_process import DeviceProcess
@@ -21,7 +20,6 @@ from stringline.real_robot.device.device_state import DeviceState, state_layout
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.incidents.incident_log import IncidentLog
 from stringline.real_robot.incidents.incident_recorder import LogPlan
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 CONTRACT = ALOHA.contract([Camera("overhead", 8, 8)], 50.0)

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, ArmState, SafetyLimits
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.dry_run import CommandLog
 from stringline.real_robot.device.twin import Divergence, TwinnedDeviceProcess
-from stringline.real_robot.driver_interface.driver import ArmState, RobotNotReadyError
+from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.bus import Bus
@@ -25,7 +24,7 @@ from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Parser
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.operator.operator_keys import Key, TerminalKeys
 from stringline.real_robot.robots.robot_factory import check_latency_timer, latency_timer_ms
-from stringline.real_robot.safety.limits import SafetyLimits, merged_limits, read_limits
+from stringline.real_robot.safety.limits import merged_limits, read_limits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]

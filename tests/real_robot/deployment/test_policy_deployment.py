@@ -11,10 +11,8 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from stringline.datasets.contract.contract import Camera
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, Camera, EpisodeStore
 from stringline.datasets.loading.statistics import Statistics, statistics_of
-from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.checkpoints.load import build_policy, save_policy
 from stringline.real_robot.deployment.deployment_settings import DeploymentSettings
 from stringline.real_robot.deployment.policy_deployment import PolicyDeployment

@@ -12,9 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.real_robot.operator_hand import Hand, NoKeys, after, until
 
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.datasets.contract.contract import Array, Observation
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
 from stringline.policies.remote.protocol import RemoteUnavailableError
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
 from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
@@ -26,7 +25,6 @@ from stringline.real_robot.emulators.program.emulator_client import Emulator, Le
 from stringline.real_robot.execution.approach import Approach
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.operator.operator_keys import Key
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]

@@ -8,8 +8,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.store.store import EpisodeStore
+from stringline import ALOHA, EpisodeStore
 from stringline.real_robot.deployment.deployment_settings import (
     DeploymentMode,
     DeploymentSettings,

@@ -13,8 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import stringline
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.real_robot.device.device_process import DeviceError, DeviceProcess, braked_after
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
@@ -23,7 +22,6 @@ from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.lock_step import explain_fault, fault_of
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]

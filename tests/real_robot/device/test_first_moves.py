@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.datasets.contract.contract import Observation
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.real_time import RealTimeRobot
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 
 Times = NDArray[np.float64]

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stringline import IIWA14_BIMANUAL, ActionChunk, SafetyLimits
 from stringline.datasets.contract.contract import Array, Observation
-from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
-from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
@@ -18,7 +17,6 @@ from stringline.real_robot.emulators.program.arm_check import FriLine, axis_chec
 from stringline.real_robot.emulators.program.emulator_client import FriEmulator
 from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.execution.real_time import RealTimeRobot
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 

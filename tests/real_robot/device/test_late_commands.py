@@ -8,9 +8,8 @@ import pytest
 from tests.real_robot.conftest import Rig
 from tests.real_robot.device_rig import PERIOD
 
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, SafetyLimits
 from stringline.real_robot.drivers.dynamixel import control_table as table
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 

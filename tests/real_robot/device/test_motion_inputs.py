@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from tests.real_robot.operator_hand import until
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.ipc.heartbeat import MotionInputs, input_memory
 from stringline.real_robot.operator.input_line import InputLine, LineSettings
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 

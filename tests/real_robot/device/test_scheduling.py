@@ -8,13 +8,12 @@ import pytest
 from tests.real_robot.unprivileged import run_unprivileged
 
 import stringline
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import IIWA14, SafetyLimits
 from stringline.real_robot.device import scheduling
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.scheduling import Priority, check_priority, request_priority
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
 from stringline.real_robot.emulators.program.emulator_client import FriEmulator
-from stringline.real_robot.safety.limits import SafetyLimits
 
 # A device process of real arms, at a port that no computer has; prints why it does not start.
 REAL_ARMS = """

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.datasets.embodiments.aloha import ALOHA, FOLLOWER
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, IIWA14, IIWA14_BIMANUAL, ActionChunk, SafetyLimits
+from stringline.datasets.embodiments.aloha import FOLLOWER
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import state_layout
 from stringline.real_robot.device.process_monitor import RunningQuantiles, TimingMonitor
@@ -32,7 +31,6 @@ from stringline.real_robot.emulators.program.capture_file import ArrivalFile, Ca
 from stringline.real_robot.incidents.incident_log import IncidentLog, cycle_layout
 from stringline.real_robot.incidents.incident_records import ring_memory
 from stringline.real_robot.robots.backends import ServoBackend
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 PERIOD = 0.01

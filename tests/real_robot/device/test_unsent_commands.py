@@ -11,8 +11,7 @@ from tests.real_robot.conftest import Rig
 from tests.real_robot.device_rig import PERIOD
 from tests.real_robot.filter_rig import state as measured
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.real_robot.device.device_loop import DeviceLoop
 from stringline.real_robot.device.device_state import chunk_layout, chunk_record, state_layout
 from stringline.real_robot.driver_interface.driver import SafeCommand
@@ -20,7 +19,6 @@ from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
 from stringline.real_robot.operator.live_status import LiveStatus, report_counts
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import NO_FOLLOWING_ERROR, Mode, Reason
 
 Vector = NDArray[np.float64]

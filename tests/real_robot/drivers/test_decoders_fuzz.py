@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, ArmState, SafetyFilter, SafetyLimits
 from stringline.policies.remote.protocol import pack, unpack
 from stringline.real_robot.device.device_state import LONGEST_CHUNK, chunk_layout, chunk_of
-from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.drivers.dynamixel import protocol
 from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
 from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
@@ -29,8 +28,6 @@ from stringline.real_robot.incidents.incident_log import Incident, unpack_chunk
 from stringline.real_robot.incidents.incident_records import HEAD, LONGEST_PAYLOAD, MAGIC, scan
 from stringline.real_robot.ipc import array_messages as messages
 from stringline.real_robot.ipc.mailbox import Mailbox, shared_memory
-from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.target_stages import ChunkSampler
 
 FUZZ = settings(max_examples=150, deadline=None, derandomize=True)

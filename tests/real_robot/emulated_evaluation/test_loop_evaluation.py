@@ -14,20 +14,15 @@ from numpy.typing import NDArray
 from tests.real_robot.demonstrations import Replay, demonstrate, largest_difference
 from tests.sim.menagerie_files import write_aloha
 
-from stringline.datasets.contract.contract import Contract, Observation
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, Contract, LoopEvaluation, TaskSettings
+from stringline.datasets.contract.contract import Observation
 from stringline.policies.execution.execution import ChunkExecutor, Execution
 from stringline.real_robot.device.device_state import DeviceState
-from stringline.real_robot.emulated_evaluation.loop_evaluation import (
-    LoopEvaluation,
-    open_lock_step_robot,
-)
+from stringline.real_robot.emulated_evaluation.loop_evaluation import open_lock_step_robot
 from stringline.real_robot.execution.lock_step import LockStepRobot
 from stringline.real_robot.safety.reasons import Mode
 from stringline.sim.experts.hand_over_experts import HandOverBananaExpert
 from stringline.sim.robots.arm_appearance import RobotModel
-from stringline.sim.worlds.task_settings import TaskSettings
 
 Vector = NDArray[np.float64]
 

@@ -9,14 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from tests.real_robot.filter_rig import PERIOD, moved, state
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, ArmState, SafetyFilter, SafetyLimits
 from stringline.real_robot.device.device_process import DeviceProcess
-from stringline.real_robot.driver_interface.driver import ArmState
 from stringline.real_robot.execution import approach
 from stringline.real_robot.execution.approach import Approach
-from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.stage_context import Freshness
 from stringline.real_robot.safety.target_stages import ChunkSampler
 

@@ -5,13 +5,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import ALOHA, IIWA14, Embodiment, SafetyLimits
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.execution.real_time import reset_environment
 from stringline.real_robot.robots.backends import emulated_backend
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 STOPS: dict[str | None, tuple[str, ...]] = {None: (), "fri": ("stop",), "lcm": ("stop", "crash")}

@@ -5,16 +5,14 @@ import time
 import numpy as np
 import pytest
 
+from stringline import ALOHA, ActionChunk, SafetyLimits, Session
 from stringline.datasets.contract.contract import Array, Observation
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.policies.execution.execution import ChunkExecutor, Execution
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.execution.lock_step import LockStepRobot
 from stringline.real_robot.execution.real_time import RealTimeRobot
-from stringline.real_robot.safety.limits import SafetyLimits
 
 HZ = 50.0
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import stringline
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
@@ -24,7 +23,6 @@ from stringline.real_robot.incidents.incident_log import Incident
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.incidents.incident_records import Kind
 from stringline.real_robot.replay.incident_replay import replay
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 PERIOD = 0.01

@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 
 import stringline
-from stringline.datasets.contract.contract import Array, Camera
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, Camera, EpisodeAttributes, EpisodeStore, SafetyLimits
+from stringline.datasets.contract.contract import Array
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
@@ -24,7 +21,6 @@ from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.recording.frame_queue import FrameQueue, frames_layout, frames_memory
-from stringline.real_robot.safety.limits import SafetyLimits
 
 PERIOD = 0.01
 LIMITS = SafetyLimits.of(ALOHA, cartesian_speed=None, soft_start_s=0.0)

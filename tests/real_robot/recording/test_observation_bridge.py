@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.contract import Array, Camera, check_observation
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.real_robot.driver_interface.driver import ArmState
+from stringline import ALOHA, ArmState, Camera
+from stringline.datasets.contract.contract import Array, check_observation
 from stringline.real_robot.recording.observation_bridge import ObservationAssembler, position_at
 
 CONTRACT = ALOHA.contract([Camera("wrist_left", 4, 4, "measured"), Camera("overhead", 4, 4)], 50.0)

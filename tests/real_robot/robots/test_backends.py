@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from tests.real_robot.demonstrations import CONTROL_HZ, Replay, demonstrate, largest_difference
 from tests.real_robot.network_namespace import own_network
 
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline import ALOHA, IIWA14, IIWA14_BIMANUAL, Contract, TaskSettings, make_expert
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.driver_interface.interlocks import TRACKING_ERROR_RAD
 from stringline.real_robot.emulated_evaluation import loop_evaluation
@@ -26,8 +24,6 @@ from stringline.real_robot.robots.backends import (
 )
 from stringline.real_robot.safety.reasons import Reason
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.worlds.task_settings import TaskSettings
 
 SEED = 3
 CYCLES_PER_ACTION = 2

@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tests.real_robot.deployment.test_policy_deployment import saved
 
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, TaskSettings
 from stringline.real_robot.calibration.calibration_session import CalibrationSession
 from stringline.real_robot.calibration.calibration_settings import CalibrationSettings
 from stringline.real_robot.cameras.cameras import CameraHandle, Cameras
@@ -28,7 +28,6 @@ from stringline.real_robot.emulated_evaluation.real_time_runner import (
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.operator.checklist import Checklist, CheckResult, StrictChecklist
 from stringline.real_robot.robots.robot_factory import RobotFactory
-from stringline.sim.worlds.task_settings import TaskSettings
 
 PORTS_AND_TORQUE = ("open ports", "all passed", "torque", "all passed")
 REAL_TIME = "robot.lock_step=false"

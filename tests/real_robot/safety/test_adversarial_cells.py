@@ -13,11 +13,9 @@ from tests.real_robot.arm_judge import SPACES, ArmJudge
 from tests.real_robot.judged_streams import PERIOD, Case, follow_many
 from tests.real_robot.shape_distances import CUBE
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline import ALOHA, IIWA14, IIWA14_BIMANUAL, Embodiment, SafetyLimits
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits, kuka_limits
+from stringline.real_robot.safety.limits import REDUCED_SPEED, kuka_limits
 from stringline.real_robot.safety.reasons import Reason
 
 ROD = {"mass_kg": 0.3, "capsules": [{"start": [0, 0, 0], "end": [0.12, 0, 0.02], "radius": 0.015}]}

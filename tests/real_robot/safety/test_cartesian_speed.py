@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.real_robot.filter_rig import PERIOD, Run, fastest, state, wrist_cameras
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline import ALOHA, IIWA14, IIWA14_BIMANUAL, Embodiment, SafetyLimits
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.keep_clear import KeepClear
-from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits
+from stringline.real_robot.safety.limits import REDUCED_SPEED
 from stringline.real_robot.safety.reasons import Mode, Reason
 from stringline.real_robot.safety.stage_context import StageContext
 

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from tests.real_robot.filter_rig import PERIOD, Run
 from tests.real_robot.shape_distances import CUBE
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.datasets.embodiments.transforms import rotation_about
+from stringline import ALOHA, IIWA14, SafetyLimits, rotation_about
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
@@ -22,7 +20,7 @@ from stringline.real_robot.drivers.dynamixel.bus import Bus, sync_read
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.safety.cell import cell_of
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits, read_limits
+from stringline.real_robot.safety.limits import REDUCED_SPEED, read_limits
 from stringline.real_robot.safety.reasons import Reason
 
 Vector = NDArray[np.float64]

@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
-from stringline.datasets.embodiments.transforms import pose
+from stringline import ALOHA, IIWA14_BIMANUAL, Embodiment, SafetyLimits, pose
 from stringline.real_robot.safety.cell import Cell, Obstacle
 from stringline.real_robot.safety.clearance import Clearance, Room
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.stage_context import SPACES, StageContext
 
 Vector = NDArray[np.float64]

@@ -9,9 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.real_robot.filter_rig import Run, moved
 
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.datasets.command.choices import CONFIGS, completed
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
 from stringline.real_robot.driver_interface.interlocks import Interlock
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.control_table import (
@@ -21,7 +20,6 @@ from stringline.real_robot.drivers.dynamixel.control_table import (
     XM540,
 )
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 from stringline.real_robot.safety.stage_context import Freshness
 

@@ -15,10 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.real_robot.device_rig import PERIOD, plan
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ import pytest
 from tests.real_robot.filter_rig import PERIOD, Run
 from tests.sim.robots.arm_files import write_arm
 
-from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline import Embodiment, SafetyLimits
 from stringline.datasets.embodiments.embodiment_record import from_record, record_of, rounded
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 from stringline.sim.robots.arm_cell import arm_cell
 

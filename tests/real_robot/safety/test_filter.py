@@ -8,10 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, chunk, moved, state
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import NO_FOLLOWING_ERROR, Mode, Reason
 from stringline.real_robot.safety.stage_context import Freshness
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from tests.real_robot.judged_streams import UNHURRIED, Case, follow, follow_many
 from tests.real_robot.random_streams import SEGMENT, STREAMS, Segment, play
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.real_robot.safety.limits import REDUCED_SPEED, SafetyLimits
+from stringline import ALOHA, ActionChunk, SafetyLimits
+from stringline.real_robot.safety.limits import REDUCED_SPEED
 
 if TYPE_CHECKING:
     from tests.real_robot.conftest import Rig

@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.real_robot.filter_rig import Run
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline import ALOHA, IIWA14, IIWA14_BIMANUAL, Embodiment, SafetyLimits
 from stringline.real_robot.safety.clearance import Clearance
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Reason
 
 Vector = NDArray[np.float64]

@@ -5,9 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.real_robot.filter_rig import LIMITS, PERIOD, chunk, state
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.real_robot.driver_interface.driver import ArmState
-from stringline.real_robot.safety.filter import SafetyFilter
+from stringline import ALOHA, ArmState, SafetyFilter
 
 Vector = NDArray[np.float64]
 GRIPPERS = list(ALOHA.grippers.values())

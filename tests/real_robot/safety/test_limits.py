@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from tests.real_robot.filter_rig import LIMITS
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.real_robot.safety.limits import SafetyLimits
+from stringline import ALOHA, SafetyLimits
 
 
 def test_limits_without_an_effect_are_refused() -> None:

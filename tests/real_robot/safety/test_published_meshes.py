@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import CapsuleMount, Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.datasets.embodiments.transforms import inverse, pose
+from stringline import ALOHA, IIWA14, Embodiment, pose
+from stringline.datasets.embodiments.embodiment import CapsuleMount
+from stringline.datasets.embodiments.transforms import inverse
 from stringline.real_robot.safety.clearance import Clearance
 
 Vector = NDArray[np.float64]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tests.real_robot.filter_rig import PERIOD, Run, moved
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.real_robot.safety.limits import SafetyLimits
+from stringline import ALOHA, SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 from stringline.real_robot.safety.stage_context import Freshness
 

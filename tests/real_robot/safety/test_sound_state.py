@@ -8,11 +8,10 @@ import pytest
 from numpy.typing import NDArray
 from tests.real_robot.filter_rig import LIMITS, PERIOD, Run, chunk, moved, state
 
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, SafetyFilter
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.ipc.heartbeat import CameraLiveness
 from stringline.real_robot.safety import filter as safety
-from stringline.real_robot.safety.filter import SafetyFilter
 from stringline.real_robot.safety.reasons import Mode, Reason
 from stringline.real_robot.safety.robot_stages import SoundState
 from stringline.real_robot.safety.stage_context import Freshness

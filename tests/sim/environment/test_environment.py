@@ -11,10 +11,9 @@ from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 from tests.sim.in_process import roll_out
 
+from stringline import ALOHA, ActionChunk, TaskEnvironment
 from stringline.datasets.contract.contract import Array, check_observation
-from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
-from stringline.policies.chunks.chunk import ActionChunk
-from stringline.sim.environment.environment import TaskEnvironment
+from stringline.datasets.embodiments.aloha import START_POSE
 from stringline.sim.rendering.rendering import Rendering
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana
 from stringline.sim.tasks.task_registry import make_task

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from stringline.sim.robots.workcells import StartRange
+from stringline import StartRange, TabletopTask
 from stringline.sim.tasks import hand_over_tasks, success, tabletop
 from stringline.sim.tasks.hand_over_tasks import HandOverBanana
-from stringline.sim.tasks.tabletop import TabletopTask
 from stringline.sim.worlds.world_versions import physics_digest
 
 TASK = "hand_over_banana"

@@ -12,11 +12,10 @@ from tests.policies.scripted import HZ, Keeping, Scripted
 from tests.sim.in_process import InProcess, roll_out
 from tests.sim.track import Track
 
+from stringline import ActionChunk, Evaluation, Policy
 from stringline.datasets.contract.contract import Array
-from stringline.policies.chunks.chunk import ActionChunk, Policy
 from stringline.policies.execution.execution import NAMES, ChunkExecutor, Execution
 from stringline.sim.evaluation.results import EpisodeResult, OtherEvaluationError
-from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.rollout.rollout import DelayedChunk, Rollout
 
 

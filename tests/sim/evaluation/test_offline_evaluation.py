@@ -9,15 +9,10 @@ import torch
 from tests.policies.conftest import model_configuration
 from tests.policies.demonstrations import CONTRACT, make_store
 
-from stringline.datasets.contract.contract import Contract
+from stringline import ChunkPolicy, Contract, EpisodeStore, Windows
 from stringline.datasets.loading.statistics import Statistics
-from stringline.datasets.loading.windows import Windows
-from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.action_spaces.space import ContractActions
-from stringline.policies.algorithms.chunk_policy import (
-    ChunkPolicy,
-    fit_remainder,
-)
+from stringline.policies.algorithms.chunk_policy import fit_remainder
 from stringline.policies.checkpoints.load import (
     build_policy,
     save_policy,

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from tests.sim.in_process import InProcess
 
-from stringline.datasets.contract.contract import Camera, Contract, Observation
+from stringline import ActionChunk, Camera, Contract, Evaluation, Session
+from stringline.datasets.contract.contract import Observation
 from stringline.datasets.contract.instructions import instruction_of
-from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.evaluation.results import EpisodeResult, command_acceleration
-from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.suites import evaluation_seeds
 from stringline.sim.evaluation.trace import read_first_observation
 from stringline.sim.rollout.workers import RemoteTracebackError

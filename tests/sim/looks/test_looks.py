@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from stringline import EpisodeStore, TaskEnvironment, make_expert, record_episode
 from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import collect, open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
-from stringline.sim.collection.demonstration import Recording, record_episode
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.collection.demonstration import Recording
 from stringline.sim.looks.families import HELD_OUT, SEEN, Family, Half, drawn
 from stringline.sim.looks.looks import LOOKS
 from stringline.sim.rendering.rendering import DEPTH_UNIT_M

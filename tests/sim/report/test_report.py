@@ -15,6 +15,7 @@ import pytest
 from tests.sim.clouds import cloud
 
 import stringline.sim.report.report
+from stringline import Rate, TaskSettings
 from stringline.datasets.files.pages import Section
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Trace, write_trace
@@ -30,8 +31,6 @@ from stringline.sim.report.report import (
     write_report,
 )
 from stringline.sim.rollout.video import Video
-from stringline.sim.statistics.intervals import Rate
-from stringline.sim.worlds.task_settings import TaskSettings
 
 TASK = {"name": "t", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}}
 VOID = {"meta", "link", "br", "img", "input", "hr", "use", "path", "rect"}

@@ -14,12 +14,11 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 from tests.sim.clouds import cloud
 
+from stringline import Rate, TaskSettings
 from stringline.sim.evaluation.results import EpisodeResult
 from stringline.sim.evaluation.trace import Trace, write_trace
 from stringline.sim.report.report import Clip, Report, RerunCommand, choose_clips, write_report
 from stringline.sim.rollout.video import Video
-from stringline.sim.statistics.intervals import Rate
-from stringline.sim.worlds.task_settings import TaskSettings
 
 
 @pytest.fixture(scope="module")

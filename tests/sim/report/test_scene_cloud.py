@@ -8,8 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.sim.clouds import cloud
 
-from stringline.datasets.contract.contract import Contract
-from stringline.policies.checkpoints.load import load_policy
+from stringline import Contract, load_policy
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.report.scene_cloud import SceneCloud, scene_cloud
 

@@ -11,11 +11,10 @@ import yaml
 from tests.datasets.embodiments.robot_files import write_ur5e
 from tests.sim.robots.arm_files import arm_mjcf, write_arm
 
+from stringline import IIWA14, make_expert, record_episode
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
-from stringline.datasets.embodiments.iiwa14 import FINGERS, IIWA14
-from stringline.sim.collection.demonstration import record_episode
+from stringline.datasets.embodiments.iiwa14 import FINGERS
 from stringline.sim.environment.environment import make_environment
-from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.robots.arm_cell import arm_cell
 from stringline.sim.robots.workcells import KUKA_CELL, PadSizes
 from stringline.sim.tasks.task_registry import task_class

@@ -13,10 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stringline.sim.rollout.cluster import LocalCluster
+from stringline import LocalCluster, RayCluster, SlurmCluster
 from stringline.sim.rollout.jobs import FINISHED, LOG, Job, run_locally
-from stringline.sim.rollout.ray_cluster import RayCluster
-from stringline.sim.rollout.slurm_cluster import SlurmCluster
 
 HELP = ("stringline-collect", "--help")
 WRONG = ("stringline-collect", "episodez=2")

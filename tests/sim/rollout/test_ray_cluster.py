@@ -22,13 +22,12 @@ from tests.sim.in_process import InProcess
 from tests.sim.rollout.test_dispatch import SHORT, files, kill_when
 from tests.sim.worlds import mortal_world, world_after_meeting
 
-from stringline.datasets.contract.contract import Contract, Observation
-from stringline.policies.chunks.chunk import ActionChunk, Session
+from stringline import ActionChunk, Contract, Evaluation, RayCluster, Session
+from stringline.datasets.contract.contract import Observation
 from stringline.sim.collect import collect, open_world_beside
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.rollout.jobs import Job, shared
-from stringline.sim.rollout.ray_cluster import RayCluster, import_ray
+from stringline.sim.rollout.ray_cluster import import_ray
 from stringline.sim.rollout.workers import MakeWorld
 
 ROOT = Path(__file__).parents[3]

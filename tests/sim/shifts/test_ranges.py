@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stringline.sim.environment.environment import TaskEnvironment
+from stringline import TaskEnvironment, TaskSettings
 from stringline.sim.shifts.shift_catalogue import NAMES
-from stringline.sim.worlds.task_settings import TaskSettings
 
 TASK = "hand_over_banana"
 WORLD = {"cameras": ()}

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stringline import TaskEnvironment, make_expert, record_episode
 from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.transforms import inverse
-from stringline.sim.collection.demonstration import Recording, record_episode
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert_registry import make_expert
+from stringline.sim.collection.demonstration import Recording
 from stringline.sim.shifts.shift import APART_M, CLEARANCE_M, KINDS
 from stringline.sim.shifts.shift_catalogue import NAMES
 from stringline.sim.tasks.task_registry import make_task

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from tests.sim.episodes import follow, place_at, stay
 
+from stringline import Matrix, TaskEnvironment, make_expert, pose, rotation_about
 from stringline.datasets.embodiments.aloha import START_POSE
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack
 
 X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)

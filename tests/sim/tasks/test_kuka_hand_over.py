@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from tests.sim.hand_overs import HandOvers, place_and_yaw
 
+from stringline import IIWA14_BIMANUAL, Matrix, TaskEnvironment, pose, rotation_about
 from stringline.datasets.contract.contract import check_observation
-from stringline.datasets.embodiments.iiwa14 import IIWA14_BIMANUAL
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.kuka_experts import KukaHandOverExpert
 from stringline.sim.tasks.kuka_tasks import KukaHandOver
 

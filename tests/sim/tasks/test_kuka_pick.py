@@ -5,17 +5,13 @@ import numpy as np
 import pytest
 from tests.sim.episodes import stay
 
+from stringline import IIWA14, KukaPick, TaskEnvironment, Vector, pose, record_episode
 from stringline.datasets.contract.contract import check_observation
-from stringline.datasets.embodiments.embodiment import Vector
-from stringline.datasets.embodiments.iiwa14 import IIWA14
-from stringline.datasets.embodiments.transforms import pose
-from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.evaluation.results import limit_hits
 from stringline.sim.experts.kuka_experts import KukaBimanualPickExpert, KukaPickExpert
 from stringline.sim.props import objects as forms
 from stringline.sim.props.objects import FORMS
-from stringline.sim.tasks.kuka_tasks import KukaBimanualPick, KukaPick
+from stringline.sim.tasks.kuka_tasks import KukaBimanualPick
 from stringline.sim.tasks.placement import AWAY_M
 
 TASK = KukaPick.name

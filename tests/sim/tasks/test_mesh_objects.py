@@ -9,13 +9,8 @@ import pytest
 from tests.sim.mesh_boxes import BOTTOM, TOP
 from tests.sim.props.test_mesh_folder import write_boxes
 
-from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert_registry import make_expert
+from stringline import Graspable, KukaPick, MeshFolder, TaskEnvironment, make_expert, record_episode
 from stringline.sim.experts.kuka_experts import KukaPickExpert
-from stringline.sim.props.mesh_objects import MeshFolder
-from stringline.sim.props.objects import Graspable
-from stringline.sim.tasks.kuka_tasks import KukaPick
 from stringline.sim.worlds.world_versions import physics_digest
 
 pytest.importorskip("trimesh")

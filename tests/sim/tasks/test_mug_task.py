@@ -8,15 +8,13 @@ import pytest
 from dm_control import mjcf
 from tests.sim.episodes import place_at, stay
 
-from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline import ALOHA, Matrix, Prop, TaskEnvironment, pose, record_episode, rotation_about
+from stringline.datasets.embodiments.aloha import START_POSE
+from stringline.sim.environment.environment import StepResult
 from stringline.sim.experts import mug_expert as mug_on_plate
 from stringline.sim.experts.mug_expert import MugOnPlateExpert
 from stringline.sim.props.containers import Holder, Mug
 from stringline.sim.props.handheld import Pen
-from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.mug_task import BACK_X, BACK_Y, FRONT_X, FRONT_Y, MugOnPlate, gap
 
 X, Y, Z = np.eye(3)

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 from dm_control import mjcf
 
-from stringline.datasets.embodiments.transforms import inverse, pose
-from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_CELL, StartRange
-from stringline.sim.tasks.kuka_tasks import KukaPick
+from stringline import KukaPick, StartRange, TaskEnvironment, make_expert, pose, record_episode
+from stringline.datasets.embodiments.transforms import inverse
+from stringline.sim.robots.workcells import ALOHA_CELL, KUKA_CELL
 from stringline.sim.tasks.task_registry import TASKS, make_task, task_class
 
 VARIED = {"start_spread": 1.0}

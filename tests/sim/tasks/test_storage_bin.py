@@ -5,9 +5,8 @@ import pytest
 from tests.sim.episodes import stay
 from tests.sim.gatherings import X, Y, grasp_with_left, put, stow
 
-from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
-from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.environment.environment import TaskEnvironment
+from stringline import ALOHA, Matrix, TaskEnvironment, pose, rotation_about
+from stringline.datasets.embodiments.aloha import START_POSE
 from stringline.sim.experts.gathering_experts import closed_on
 from stringline.sim.tasks.gathering_tasks import StorageBin
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stringline.sim.experts.expert_registry import make_expert
-from stringline.sim.experts.skills import ScriptedExpert
+from stringline import ScriptedExpert, make_expert
 from stringline.sim.tasks.task_registry import TASKS, make_task, task_class
 
 

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.datasets.embodiments.transforms import Matrix, pose
+from stringline import ALOHA, InverseKinematics, Matrix, pose
 from stringline.sim.teleop.steering import (
     ARRIVED,
     LEASH_M,

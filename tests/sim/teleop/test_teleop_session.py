@@ -9,14 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stringline.datasets.embodiments.transforms import pose
-from stringline.datasets.store.episode import EpisodeAttributes
+from stringline import EpisodeAttributes, EpisodeStore, TaskEnvironment, pose
 from stringline.datasets.store.episode_writer import EpisodeWriter
-from stringline.datasets.store.store import EpisodeStore
 from stringline.sim import replay as episode_replay
 from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Collection, Recipe
-from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.replay import recorded_world, replay_episode
 from stringline.sim.teleop.gamepad import GamepadCommand, GamepadControl
 from stringline.sim.teleop.teleop_session import Phase, StopConditions, TakeRecorder, TeleopSession

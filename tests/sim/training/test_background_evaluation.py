@@ -12,12 +12,9 @@ import torch
 from tests.policies.demonstrations import make_store
 from tests.sim.training.test_training_evaluation import SMALL, TASK
 
-from stringline.encoders.training.trainer import Trainer
-from stringline.policies.checkpoints.load import load_policy
-from stringline.sim.train import train_policy
+from stringline import TaskSettings, Trainer, load_policy, train_policy
 from stringline.sim.training.training_evaluation import ProcessEvaluation, TrainingEvaluation
 from stringline.sim.training.training_settings import TrainingSettings
-from stringline.sim.worlds.task_settings import TaskSettings
 
 
 def evaluation(run: Path, *, background: bool) -> TrainingEvaluation:

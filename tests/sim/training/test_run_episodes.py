@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 from tests.sim.points import MODEL, fill
 
+from stringline import EpisodeStore, Trainer, train_policy
 from stringline.datasets.editing.edit import delete, relabel, trim
-from stringline.datasets.store.store import EpisodeStore
 from stringline.datasets.store.transactions import trash_of
-from stringline.encoders.training.trainer import Trainer
-from stringline.sim.train import train_policy
 from stringline.sim.training.training_settings import TrainingSettings
 
 ROOT = Path(__file__).parents[3]

@@ -10,12 +10,9 @@ from tests.policies.demonstrations import make_store
 from tests.sim.in_process import InProcess
 from tests.sim.points import MODEL
 
-from stringline.encoders.training.trainer import Trainer
-from stringline.policies.checkpoints.load import checkpoint_digest, load_policy
+from stringline import LocalCluster, Rate, TaskSettings, Trainer, load_policy, train_policy
+from stringline.policies.checkpoints.load import checkpoint_digest
 from stringline.sim.evaluation.suites import chosen_suite
-from stringline.sim.rollout.cluster import LocalCluster
-from stringline.sim.statistics.intervals import Rate
-from stringline.sim.train import train_policy
 from stringline.sim.training.training_evaluation import (
     SELECTION_SEED,
     TrainingEvaluation,
@@ -23,7 +20,6 @@ from stringline.sim.training.training_evaluation import (
     training_evaluation,
 )
 from stringline.sim.training.training_settings import TrainingSettings
-from stringline.sim.worlds.task_settings import TaskSettings
 
 TASK: dict[str, Any] = {
     "name": "hand_over_banana",

@@ -14,11 +14,8 @@ from hydra import compose, initialize_config_module
 from tests.sim.points import AUGMENTATION, CAMERA, CONTRACT, MODEL, fill
 from tests.sim.test_train_command import SMALL
 
-from stringline.datasets.contract.contract import Camera
-from stringline.datasets.store.episode import EpisodeAttributes
-from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.training.trainer import Trainer
-from stringline.sim.train import main, train_policy
+from stringline import Camera, EpisodeAttributes, EpisodeStore, Trainer, train_policy
+from stringline.sim.train import main
 from stringline.sim.training.training_data import TrainingData
 from stringline.sim.training.training_plan import TrainingPlan, decided
 from stringline.sim.training.training_settings import TrainingSettings

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.real_robot.served_arms import Served
 
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline import ALOHA, SafetyFilter, SafetyLimits
 from stringline.real_robot.driver_interface.driver import WATCHDOG_EXPIRED, RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel import protocol
@@ -21,8 +21,6 @@ from stringline.real_robot.drivers.dynamixel.bus import Bus, LinkLostError, clai
 from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet, Parser
 from stringline.real_robot.emulators.program.emulator_client import Emulator
-from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.limits import SafetyLimits
 
 TICK = table.TICK_RAD
 

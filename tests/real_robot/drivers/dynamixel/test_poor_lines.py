@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from tests.real_robot.device_rig import PERIOD, DeviceRig
 from tests.real_robot.served_arms import Served
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.policies.chunks.chunk import ActionChunk
+from stringline import ALOHA, ActionChunk, SafetyLimits
 from stringline.real_robot.drivers.dynamixel import control_table as table
 from stringline.real_robot.drivers.dynamixel.control_table import VIPERX
 from stringline.real_robot.drivers.dynamixel.protocol import Instruction, Packet
 from stringline.real_robot.drivers.dynamixel.servo_arm import ReportedGoal
 from stringline.real_robot.emulators.dynamixel.dynamixel_line import EmulatedLine
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]

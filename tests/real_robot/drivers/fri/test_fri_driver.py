@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline import IIWA14, IIWA14_BIMANUAL, SafetyFilter, SafetyLimits
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError, SafeCommand
 from stringline.real_robot.driver_interface.interlocks import (
     FIRST_STOP,
@@ -44,8 +44,6 @@ from stringline.real_robot.drivers.fri.fri_link import FriLink, address_of
 from stringline.real_robot.drivers.fri.messages import Command, Inbox, Monitoring
 from stringline.real_robot.drivers.fri.versions import version_of
 from stringline.real_robot.drivers.kuka import kuka_driver
-from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 Vector = NDArray[np.float64]

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from tests.real_robot.device_rig import PERIOD
 from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline import IIWA14, IIWA14_BIMANUAL, Embodiment, SafetyLimits
 from stringline.real_robot.device.device_state import state_layout
 from stringline.real_robot.driver_interface.interlocks import Interlock
 from stringline.real_robot.drivers.fri.controller_io import IoGripper
@@ -29,7 +28,6 @@ from stringline.real_robot.emulators.program.emulator_client import EmulatorErro
 from stringline.real_robot.incidents.incident_log import Incident, IncidentLog
 from stringline.real_robot.incidents.incident_records import Entry, Kind, Ring, ring_memory, scan
 from stringline.real_robot.replay.incident_replay import FriReplayLine, replay
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode, Reason
 
 Vector = NDArray[np.float64]

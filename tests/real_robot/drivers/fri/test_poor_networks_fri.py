@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from tests.real_robot.poor_networks import PERIOD, Network, NetworkRig, Receiver, Weather
 
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import IIWA14, SafetyLimits
 from stringline.real_robot.drivers.fri import fri_driver
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.fri.fri_driver import FriDriver
@@ -16,7 +16,6 @@ from stringline.real_robot.drivers.kuka import kuka_driver
 from stringline.real_robot.emulators.fri.controller import QualityRule
 from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
-from stringline.real_robot.safety.limits import SafetyLimits
 
 VERSION = "1.15"
 PORT = "127.0.0.1:30200"

@@ -16,7 +16,7 @@ from tests.real_robot.kuka_rig import ANSWER_TIMEOUT_S, KukaRig
 from tests.real_robot.lcm_gen import generated
 from tests.real_robot.network_namespace import own_network
 
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import IIWA14, SafetyLimits
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.driver_interface.driver import (
     NOT_ALONE,
@@ -35,7 +35,6 @@ from stringline.real_robot.drivers.lcm.wsg import (
 )
 from stringline.real_robot.emulators.grippers.emulated_wsg import EmulatedWsg
 from stringline.real_robot.emulators.program.emulator_client import EmulatorError, FriEmulator
-from stringline.real_robot.safety.limits import SafetyLimits
 from stringline.real_robot.safety.reasons import Mode
 
 SERVO = "arm/gripper (SCHUNK_WSG_STATUS)"

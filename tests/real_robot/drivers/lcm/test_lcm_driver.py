@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.real_robot.network_namespace import own_network
 
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import IIWA14, SafetyFilter, SafetyLimits
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError, SafeCommand
 from stringline.real_robot.drivers.lcm.drake_messages import (
     IIWA_COMMAND,
@@ -23,8 +23,6 @@ from stringline.real_robot.drivers.lcm.drake_messages import (
 from stringline.real_robot.drivers.lcm.drake_program import ArrivalClock
 from stringline.real_robot.drivers.lcm.lcm_driver import LcmDriver
 from stringline.real_robot.drivers.lcm.lcm_link import DEFAULT_ADDRESS, LcmLink, LcmMessage
-from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.limits import SafetyLimits
 
 PLACE = tuple(0.1 * index + 0.1 for index in range(7))
 ROWS = tuple(member.name for member in IIWA_STATUS.members if member.size)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.real_robot.poor_networks import PERIOD, Network, NetworkRig, Receiver, Weather
 
-from stringline.datasets.embodiments.iiwa14 import IIWA14
+from stringline import IIWA14, SafetyLimits
 from stringline.real_robot.drivers.fri.enums import SessionState
 from stringline.real_robot.drivers.kuka import kuka_driver
 from stringline.real_robot.drivers.lcm import drake_program as driver_messages
@@ -23,7 +23,6 @@ from stringline.real_robot.emulators.lcm.emulated_program import VERSION, Emulat
 from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
 from stringline.real_robot.emulators.program.arm_check import command_row
 from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
-from stringline.real_robot.safety.limits import SafetyLimits
 
 CHANNELS = Channels()
 LIMITS = SafetyLimits.of(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
+from stringline import IIWA14, IIWA14_BIMANUAL, SafetyLimits
 from stringline.real_robot.driver_interface.interlocks import (
     FIRST_STOP,
     Interlock,
@@ -37,7 +37,6 @@ from stringline.real_robot.emulators.plants.plant import FirstOrderPlant
 from stringline.real_robot.emulators.program.arm_check import LcmLine, command_row, lcm_check
 from stringline.real_robot.emulators.program.capture_file import Captured
 from stringline.real_robot.emulators.program.emulator_settings import LcmSettings
-from stringline.real_robot.safety.limits import SafetyLimits
 
 HOME = IIWA14.home[:7]
 PERIOD = 0.01

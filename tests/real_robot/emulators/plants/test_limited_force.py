@@ -11,8 +11,7 @@ import pytest
 from tests.real_robot.filter_rig import chunk
 from tests.real_robot.network_namespace import own_network
 
-from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.embodiment import Vector
+from stringline import ALOHA, SafetyFilter, SafetyLimits, Vector
 from stringline.datasets.embodiments.transforms import quaternion
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError
 from stringline.real_robot.drivers.dynamixel import control_table as table
@@ -24,8 +23,6 @@ from stringline.real_robot.emulators.dynamixel.servo_server import EmulatedArms,
 from stringline.real_robot.emulators.fri.kuka_server import EmulatedCell
 from stringline.real_robot.emulators.grippers.emulated_wsg import GripperRig
 from stringline.real_robot.emulators.plants.task_plant import TaskPlant
-from stringline.real_robot.safety.filter import SafetyFilter
-from stringline.real_robot.safety.limits import SafetyLimits
 
 # The long axis of an object becomes the z axis of the gripper.
 UPRIGHT = np.array([[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
