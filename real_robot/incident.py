@@ -1,4 +1,7 @@
-"""`stringline-incident`: prints the log of an incident, or replays it on emulated arms."""
+"""`stringline-incident`: prints the log of an incident, or replays it on emulated arms.
+
+Printed is a line per change, with its time relative to the first fault.
+"""
 
 import sys
 import time

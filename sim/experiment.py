@@ -1,4 +1,8 @@
-"""The command `stringline-experiment`: trains and evaluates recipes several times, and compares."""
+"""The command `stringline-experiment`: trains and evaluates recipes several times, and compares.
+
+The jobs are first the demonstrations, then all cells. With a time budget, the steps of the
+trainings follow from measured speeds.
+"""
 
 import json
 import logging

@@ -2,7 +2,7 @@
 
 A command neither changes the working directory nor makes Hydra's `outputs/` folder. With
 `--multirun` Hydra writes its configuration and the logs of cluster jobs to
-`multirun/<date>/<time>`.
+`multirun/<date>/<time>`. `--help` shows choices, and options as lines of YAML with their comments.
 """
 
 import logging

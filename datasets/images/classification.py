@@ -1,8 +1,9 @@
-"""Data sets of images with a class each: image folders, CIFAR, Open Clip Art and emoji.
+"""Data sets of images or clips with a class each.
 
-Image folders have a folder for each class. CIFAR-10 and CIFAR-100 are read in the binary version
-(Krizhevsky, 2009). Open Clip Art has drawings in folders, with titles and keywords in their SVG
-files. Emoji in three styles come from the packages of npm that contain their images.
+Image folders, and folders of videos such as UCF101 (Soomro et al., 2012), have a folder for each
+class. CIFAR-10 and CIFAR-100 are read in the binary version (Krizhevsky, 2009). Open Clip Art has
+drawings in folders, with titles and keywords in their SVG files. Emoji in three styles come from
+the packages of npm that contain their images.
 """
 
 import json

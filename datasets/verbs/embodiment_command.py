@@ -1,4 +1,7 @@
-"""`stringline-data embodiment`: the file of a robot from its URDF or MJCF, shown and compared."""
+"""`stringline-data embodiment`: the file of a robot from its URDF or MJCF, shown and compared.
+
+A picture shows the surfaces of its links, capsules, joints and gripper frames, at home.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence

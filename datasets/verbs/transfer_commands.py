@@ -1,4 +1,9 @@
-"""`stringline-data` import, export, images and annotations: exchange with foreign formats."""
+"""`stringline-data` import, export, images and annotations: exchange with foreign formats.
+
+An import ends with the training that fits the store: its command line, and what the store lacks for
+others. Policies cannot be imported here, so some of their needs are stated again; a test runs the
+command lines.
+"""
 
 import logging
 import sys

@@ -1,4 +1,10 @@
-"""Saving, loading and opening of policies, and the device on which they compute."""
+"""Saving, loading and opening of policies, and the device on which they compute.
+
+Checkpoints are chosen by name, address or folder; the index lists those with a name. Those at
+addresses are verified by their SHA-256 and kept in the cache folder of the user. Only the two files
+of a checkpoint are read: YAML and safetensors. The SHA-256 of a checkpoint is that of both files in
+this order: `cat checkpoint.yaml weights.safetensors | sha256sum`.
+"""
 
 import difflib
 import logging

@@ -1,6 +1,10 @@
 """Policies on a server, with the interface of local policies and without torch.
 
-A `Connection` answers every message with one.
+A `Connection` answers every message with one. openpi (Black et al., pi0, 2024; Physical
+Intelligence's public code of 2025) has a protocol of its own: after the connection the server sends
+a map of metadata; then each request is a map {"state": (14,), "images": {name: (3, H, W) uint8},
+"prompt": text} and each answer one with "actions" (T, 14), all packed as in `protocol.py`. Errors
+are sent as text.
 """
 
 import weakref

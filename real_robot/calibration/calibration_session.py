@@ -1,4 +1,4 @@
-"""`mode=calibrate`: measures where cameras are mounted, and writes the calibration file."""
+"""`mode=calibrate`: measures where cameras are mounted, judges the result and writes the file."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""The phases of the demonstration, each of which continues after an interruption."""
+"""The phases of the demonstration, which continue after an interruption, and its report."""
 
 import json
 import time

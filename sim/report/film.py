@@ -1,4 +1,7 @@
-"""Videos for people: the motion of an episode, drawn again by a camera that shows the workcell."""
+"""Videos for people: the motion of an episode, drawn again by a camera that shows the workcell.
+
+Images are lit, anti-aliased, with shadows, and framed on the workcell.
+"""
 
 import copy
 import logging

@@ -1,4 +1,7 @@
-"""The page of an evaluation on recordings: errors of actions or keyposes, and drawings of plans."""
+"""The page of an evaluation on recordings: errors of actions or keyposes, and drawings of plans.
+
+Actions are drawn over time, and the ways of grippers in images.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime

@@ -1,6 +1,10 @@
 """The KUKA cell with another arm: built in, from a file, or of MuJoCo Menagerie.
 
-Table, cameras, home pose of the gripper and range of starts are those of the KUKA cell.
+Table, cameras, home pose of the gripper and range of starts are those of the KUKA cell. Masses,
+shapes, joints and gains are those of the file. Gravity is compensated, as by a real controller; the
+arm does not collide with itself, and its first two links not with the table, beside which they
+stand. The pads have the friction of those of the KUKA cell, and the fingers its drive. An arm whose
+file names no joint of a gripper gets the gripper of the KUKA cell at its flange.
 """
 
 from collections.abc import Sequence
