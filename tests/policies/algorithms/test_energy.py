@@ -134,6 +134,12 @@ def test_the_energy_has_no_gradient_to_the_proposal(
     assert all(parameter.grad is not None for parameter in policy.parameters())
 
 
+def test_a_plan_without_a_camera_is_finite(make_energy: MakeEnergy, make_batch: MakeBatch) -> None:
+    batch = make_batch(2) | {"present/wrist_left": torch.tensor([True, False])}
+    plans = make_energy().predict(batch, torch.Generator().manual_seed(0))
+    assert plans.isfinite().all()
+
+
 def on_two_arcs(count: int, generator: torch.Generator) -> Tensor:
     """Draws chunks (count, 2, 14): 3 of 10 on one arc, the others on another, in one plane."""
     plane = torch.linalg.qr(torch.randn(28, 2, generator=torch.Generator().manual_seed(7)))[0]
