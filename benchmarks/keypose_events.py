@@ -29,8 +29,8 @@ from stringline.datasets.loading.keyposes import (
     find_keyposes,
 )
 from stringline.datasets.loading.window_settings import KeyposeSettings
+from stringline.sim.collect import collecting_expert
 from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.collection.human_motion import collecting_expert
 from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.experts.expert_registry import Expert
 from stringline.sim.statistics.intervals import Rate

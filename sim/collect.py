@@ -38,11 +38,11 @@ from stringline.sim.collection.demonstration import (
     check_looks_of_demonstrations,
     record_episode,
 )
-from stringline.sim.collection.human_motion import collecting_expert
+from stringline.sim.collection.human_motion import HumanMotion
 from stringline.sim.collection.takeovers import Takeovers
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.evaluation.runner import PolicySessions
-from stringline.sim.experts.expert_registry import make_correcting_expert
+from stringline.sim.experts.expert_registry import Expert, make_correcting_expert
 from stringline.sim.rollout.cluster import Cluster, LocalCluster, dispatch
 from stringline.sim.rollout.jobs import SharedFolder, shared
 from stringline.sim.rollout.rollout import Answer
@@ -56,7 +56,7 @@ from stringline.sim.rollout.workers import (
 )
 from stringline.sim.rollout.world_interface import Simulation, World
 from stringline.sim.worlds.task_settings import TaskSettings, with_interpreter
-from stringline.sim.worlds.world_registry import is_third_party, open_world
+from stringline.sim.worlds.world_registry import is_third_party, make_any_expert, open_world
 from stringline.sim.worlds.world_versions import world_versions
 
 if TYPE_CHECKING:  # It loads torch, which collections without a policy do not need.
@@ -70,6 +70,30 @@ WITH_TRAINED = "stringline.sim.evaluation.trained_settings:with_trained_settings
 POLICY = "policy="
 ATTEMPTS_PER_EPISODE = 3
 FAILURES_IN_A_ROW = 30
+
+
+def collecting_expert(task: str, varied: bool, human_like: bool) -> Expert[Any]:
+    """Builds the expert of a collection.
+
+    Raises:
+        ValueError: The task has no expert, or plain motions or those of an arm without known joints
+            are to be those of a person.
+    """
+    expert = make_any_expert(task, varied=varied)
+    if not human_like:
+        return expert
+    if not varied:
+        raise ValueError(
+            "human_like=true needs varied=true: people do not move in one way. Leave one of them "
+            "out."
+        )
+    if is_remote_task(task):
+        raise ValueError(
+            f"human_like is true, but {task} has no arms with known joints; allowed: false."
+        )
+    return HumanMotion(expert)
+
+
 # A worker keeps experts and stores like its world: to open them takes longer than an episode.
 _expert_of = cache(collecting_expert)
 _correcting_expert_of = cache(make_correcting_expert)

@@ -14,8 +14,6 @@ from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.sim.experts.expert_registry import Expert
 from stringline.sim.experts.motion import GRIPPER_SPEED
 from stringline.sim.rollout.world_interface import World
-from stringline.sim.tasks.task_registry import is_remote_task
-from stringline.sim.worlds.world_registry import make_any_expert
 
 PAUSES = 0.3  # Share of the stops after which the hand pauses.
 PAUSE_S = (0.2, 0.8)
@@ -59,28 +57,6 @@ class Tremor:
         waves = np.sin(2 * np.pi * self.hz * seconds + self.phase).sum(axis=0)
         # A sum of W sines has the variance W / 2, in each of three directions.
         return np.asarray(waves * TREMOR_M / np.sqrt(3 * WAVES / 2))
-
-
-def collecting_expert(task: str, varied: bool, human_like: bool) -> Expert[Any]:
-    """Builds the expert of a collection.
-
-    Raises:
-        ValueError: The task has no expert, or plain motions or those of an arm without known joints
-            are to be those of a person.
-    """
-    expert = make_any_expert(task, varied=varied)
-    if not human_like:
-        return expert
-    if not varied:
-        raise ValueError(
-            "human_like=true needs varied=true: people do not move in one way. Leave one of them "
-            "out."
-        )
-    if is_remote_task(task):
-        raise ValueError(
-            f"human_like is true, but {task} has no arms with known joints; allowed: false."
-        )
-    return HumanMotion(expert)
 
 
 class HumanMotion:

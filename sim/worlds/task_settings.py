@@ -67,7 +67,7 @@ class TaskSettings:
         chosen: dict[str, Any] = {str(name): value for name, value in plain.items()}
         if chosen.get("cameras") is not None:
             chosen["cameras"] = tuple(chosen["cameras"])
-        if isinstance(size := chosen.get("image_size"), list):
+        if isinstance(size := chosen.get("image_size"), Sequence):  # A list of Hydra's is no list.
             chosen["image_size"] = tuple(size)
         chosen["options"] = _plain(options)
         embodiment = chosen.get("embodiment")

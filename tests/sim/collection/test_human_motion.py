@@ -10,14 +10,13 @@ from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.iiwa14 import IIWA14
 from stringline.datasets.store.store import EpisodeStore
-from stringline.sim.collect import collect
+from stringline.sim.collect import collect, collecting_expert
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.human_motion import (
     TREMOR_HZ,
     TREMOR_M,
     Hand,
     Tremor,
-    collecting_expert,
 )
 from stringline.sim.experts.motion import GRIPPER_SPEED
 
