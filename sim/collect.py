@@ -55,6 +55,7 @@ from stringline.sim.rollout.workers import (
     WorldTask,
 )
 from stringline.sim.rollout.world_interface import Simulation, World
+from stringline.sim.tasks.task_registry import is_remote_task
 from stringline.sim.worlds.task_settings import TaskSettings, with_interpreter
 from stringline.sim.worlds.world_registry import is_third_party, make_any_expert, open_world
 from stringline.sim.worlds.world_versions import world_versions
