@@ -347,7 +347,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
             yield
         finally:
             for each, attributes in kept:
-                vars(each).update(attributes)
+                each.__dict__.update(attributes)
             self._random.set_state(random)
             mujoco.mj_setState(self.physics.model.ptr, self.physics.data.ptr, state, _STATE)
             mujoco.mj_step1(self.physics.model.ptr, self.physics.data.ptr)

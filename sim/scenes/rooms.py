@@ -113,6 +113,12 @@ class PlacedAsset:
         middle = (self.asset.low + self.asset.high) / 2
         return np.asarray(self.position + turned(self.yaw) @ middle)
 
+    def rectangle(self) -> Rectangle:
+        """Returns the outline of its box from above."""
+        centre = self.centre()
+        half = self.asset.size / 2
+        return Rectangle(centre[0], centre[1], half[0], half[1], self.yaw)
+
 
 @dataclass(frozen=True, eq=False)
 class Surface:

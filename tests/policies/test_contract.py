@@ -1,6 +1,6 @@
 """What every policy promises, as `stringline.testing` checks it for policies of other packages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_a_policy_that_breaks_its_promise_is_named(
         def session(self, seed: int) -> "Shared":
             return self
 
-        def plan(self, observation: dict[str, Array]) -> ActionChunk:
+        def plan(self, observation: Mapping[str, Array]) -> ActionChunk:
             now = float(observation["time"])
             return ActionChunk(now + np.arange(4) / 50, random.random((4, 14), np.float32))
 

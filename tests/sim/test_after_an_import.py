@@ -14,7 +14,7 @@ from tests.sim.test_foreign_robot import HZ, JOINTS, SIZE, STEPS, write_calibrat
 
 from stringline.datasets import data
 from stringline.datasets.store.store import EpisodeStore
-from stringline.sim import train
+from stringline.sim import evaluate_recordings, train
 
 MAINS = {"stringline-data": data.main, "stringline-train": train.main}
 QUICK = (

@@ -186,15 +186,16 @@ def test_hands_have_their_true_events_in_95_of_100() -> None:
 def test_a_hand_that_widens_before_and_after_a_grasp_has_grasped_and_released_once() -> None:
     """It narrows in flight, widens again at rest above the object and after the release."""
     made = Recorder()
+    narrow: Any = 0.6
     grasp, put, up = np.array([[0.1, 0.1, 0.02], [-0.2, 0.1, 0.02], [0.0, 0.0, 0.1]])
-    made.reach(1.0, arm0=grasp + up, open0=0.6)
+    made.reach(1.0, arm0=grasp + up, open0=narrow)
     made.reach(0.8, arm0=grasp)
     made.stroke(0.8, 0, counts=False)
     made.stroke(0.1, 0)
     made.reach(0.8, arm0=put + up)
     made.reach(0.8, arm0=put)
     made.stroke(0.9, 0)
-    made.reach(0.8, arm0=put + up, open0=0.6)
+    made.reach(0.8, arm0=put + up, open0=narrow)
     made.rest(0.3)
     made.stroke(0.9, 0, counts=False)
     check_events(find_keyposes(made.motion()), made)
