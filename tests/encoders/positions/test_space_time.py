@@ -167,5 +167,5 @@ def test_encodings_without_frequencies_are_rejected() -> None:
     with pytest.raises(ValueError, match="Time cannot be added to LieRE"):
         with_time(LieRE(2, 16, 3), (0.5, 4.0))
     assert with_time(NoEncoding(2, 16, 3), (0.5, 4.0)).axes == 4
-    with pytest.raises(ValueError, match=r"wavelengths are \(4.0, 0.5\)"):
+    with pytest.raises(ValueError, match=r"wavelengths is \(4.0, 0.5\)"):
         with_time(SPACE["rope"](), (4.0, 0.5))
