@@ -455,14 +455,15 @@ def _collect(config: DictConfig) -> None:
         cluster=instantiate(config.cluster),
         policy=policy,
     )
-    report_next("stringline-train", _next_training(config))
+    report_next("stringline-train", _next_training(config, policy))
 
 
-def _next_training(config: DictConfig) -> dict[str, object]:
+def _next_training(config: DictConfig, policy: "CorrectedPolicy | None") -> dict[str, object]:
     """Returns the options of a training on demonstrations, or on corrections of its policy."""
-    if config.policy is None:
+    if policy is None:
         return {"dataset.path": str(config.output)}
     return {
+        **policy.training_choices(),
         "dataset.path": str(config.output),
         "dataset.corrections": 1.0,
         "initialise_from": str(config.policy),

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from stringline.policies.algorithms.keypose_policy import KeyposePolicy
 from stringline.policies.checkpoints.load import open_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.chunks.chunk import Policy
@@ -37,6 +38,13 @@ class CorrectedPolicy:
             "instruction": self.instruction,
             **self.execution.to_dict(),
         }
+
+    def training_choices(self) -> dict[str, str]:
+        """Returns the choices of a training whose default network is that of this kind of policy.
+
+        Other options of its own training, such as cameras, have to be given again.
+        """
+        return {"training_recipe": "keyposes"} if isinstance(self.policy, KeyposePolicy) else {}
 
     def sessions(self) -> PolicySessions:
         """Returns its sessions, none of which has begun."""
