@@ -30,6 +30,7 @@ class RandomWindows:
         self.episode = np.zeros(count, np.int64)
         self.names = ("random",)
         self.group = None
+        self.until_takeover_s = np.full(count, np.nan)  # Demonstrations, without a policy.
         near_home = ALOHA.home + random.uniform(-0.3, 0.3, (count, chunk, len(ALOHA.joints)))
         joints = np.clip(near_home, ALOHA.lower, ALOHA.upper).astype(np.float32)
         poses = [ALOHA.camera_poses(q) for q in joints[:, 0].astype(np.float64)]

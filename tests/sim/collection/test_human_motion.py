@@ -95,4 +95,4 @@ def test_a_collection_is_repeatable_and_says_how_its_experts_moved(tmp_path: Pat
         store = EpisodeStore.open(tmp_path / name)
         made.append(store.episode(store.names()[0]))
     assert made[0].attributes.extra["recipe"]["human_like"]
-    np.testing.assert_array_equal(made[0]["action"], made[1]["action"])
+    np.testing.assert_array_equal(made[0].arrays["action"], made[1].arrays["action"])
