@@ -97,7 +97,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_options_of_commands_exist(written: Path) -> None:
-    composed = cache(lambda name, choices: OmegaConf.to_container(compose(name, list(choices))))
+    @cache
+    def composed(name: str, choices: tuple[str, ...]) -> Any:
+        return OmegaConf.to_container(compose(name, list(choices)))
+
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         for page in PAGES:
             for command in page_commands(page):
