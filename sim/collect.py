@@ -158,6 +158,13 @@ def collect(
         _complete(attempts, workers, cluster or LocalCluster(), folder)
         collection.remove_duplicates()
         store.remove_leftovers()
+    _report(collection, path)
+    return collection
+
+
+def _report(collection: Collection, path: str | Path) -> None:
+    """Logs what the store holds, and by which signs experts took over."""
+    recipe = collection.recipe
     lost = sum(outcome.lost for outcome in collection.outcomes)
     logger.info(
         "%s holds %d episodes of %r; %d of %d attempts succeeded%s.",
@@ -171,7 +178,6 @@ def collect(
     if recipe.takeovers is not None:
         signs = Counter(outcome.takeover or "none" for outcome in collection.outcomes)
         logger.info("Takeovers: %s.", named_counts(signs))
-    return collection
 
 
 def _check_expert(recipe: Recipe) -> None:

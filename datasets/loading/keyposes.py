@@ -181,7 +181,7 @@ def find_keyposes(motion: Motion, settings: KeyposeSettings | None = None) -> Ke
     """
     settings = settings or KeyposeSettings()
     smooth = _smoothed(motion.pose[..., :3, 3], motion.steps(settings.smooth_s))
-    events = _without_undone(_gripper_events(motion, smooth, settings), motion, settings)
+    events = _changes_in_place(_gripper_events(motion, smooth, settings), motion, settings)
     if settings.stops == "always" or (settings.stops == "auto" and not events):
         events = _with_stops(events, motion, smooth, settings)
     elif settings.stops == "auto":
@@ -284,7 +284,7 @@ def _stroke_at_rest(
     return first + begin, first + end
 
 
-def _without_undone(
+def _changes_in_place(
     events: list[_Event], motion: Motion, settings: KeyposeSettings
 ) -> list[_Event]:
     """Keeps of the events of a gripper in one place only what they change together.

@@ -26,9 +26,9 @@ class KeyposeSettings:
         rest_s: ... for this time, s.
         smooth_s: Positions are averaged over this time before, s: hands tremble.
         together_s: Events of two arms within this time are one event, s.
-        travel_m: Least distance between two stops, and between an event and the next event of the
-            same gripper that undoes it, m: a gripper that opens and closes in place has done
-            nothing.
+        travel_m: Least distance between two stops, m. Events of a gripper within it count by what
+            they change together: a second grasp in place is one closing, and a gripper that closes
+            and opens in place has done nothing.
         stops: Whether arms at rest make keyposes as well: `auto`: in recordings without gripper
             events, and at the end of one for arms that hold something.
         straight_m: Largest length of the straight part before an event, m.

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
+from tests.policies.algorithms.test_keypose_policy import IMAGES
+from tests.policies.algorithms.test_keypose_policy import make as make_keyposes
 from tests.sim.in_process import InProcess
 
+from stringline.datasets.command.choices import CONFIGS
 from stringline.datasets.contract.contract import LABELLED_STEPS, LABELS, Contract, Observation
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.store.store import EpisodeStore
@@ -168,6 +172,15 @@ def policy_of(recipe: Recipe) -> CorrectedPolicy:
         return CorrectedPolicy(
             Drift(world.contract), "digest", RecordedExecution(execute_steps=10), "stand the bowl"
         )
+
+
+def test_the_next_training_has_the_kind_of_the_corrected_policy() -> None:
+    learned = make_keyposes(*IMAGES)
+    policy = CorrectedPolicy(learned, "digest", RecordedExecution(), "stand the bowl")
+    choices = [f"{key}={value}" for key, value in policy.training_choices().items()]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        composed = compose("train", ["dataset.path=store", *choices])
+    assert composed.policy._target_ == f"stringline.{type(learned).__name__}"
 
 
 @pytest.mark.slow
