@@ -36,7 +36,7 @@ GUIDES = {
     "Augmentation": ("data.md#loading-for-training",),
     "Foreign formats": ("formats.md",),
     "Position encodings": ("encodings.md",),
-    "Coordinates and vision": ("encodings.md#coordinates-of-tokens", "space.md"),
+    "Coordinates and vision": ("space.md", "policies.md#observation-encoders"),
     "Perception": ("perception.md",),
     "Training": ("policies.md#training",),
     "Policies": ("policies.md", "keyposes.md", "remote.md"),
