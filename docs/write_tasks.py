@@ -110,8 +110,8 @@ an object, and the expert approaches again |
 | `human_like=true` | the expert moves as a person by teleoperation: tremor of 3 mm at 4 to 10 Hz, \
 overshoot, pauses, a gripper that narrows in flight, a second grasp after a quarter of closings |
 
-Lost and missed grasps disturb the execution only: the recorded actions are the commands of the \
-expert. With `human_like=true` they are those of the hand.
+Lost and missed grasps are not in the recorded actions, which are the commands of the expert. With
+`human_like=true` they are those of the hand.
 
 ![Every task at its start and at its end](tasks.png)
 
@@ -140,13 +140,12 @@ not measured. `docs/write_tasks.py` lists the commands and writes these tables.
 THIRD_PARTY_TEXT = """\
 ## Third-party environments
 
-Tasks of other projects run with the same commands. Their physics, initial states and success
-criteria are [those of the projects](third-party.md).
+[Tasks of other projects](third-party.md) run with the same commands. Their physics, initial states
+and success criteria are those of the projects.
 
 | task | instruction | stages |
 |---|---|---|
 {rows}
-| `aloha_sim_hand_over_banana`, ... | from DeepMind's aloha_sim | start, success |
 
 Your own tasks: [my-robot.md](my-robot.md).
 """
