@@ -22,6 +22,7 @@ expert leaves it (seed 0).
 import argparse
 import inspect
 import json
+import re
 from pathlib import Path
 from textwrap import fill
 
@@ -92,7 +93,8 @@ for half a second. `strict=true` also counts no drops ([rules](simulation.md#ver
 
 **Start.** `start_spread` chooses the start of the arms: 0 is home, the default of ALOHA; 1, the
 default of KUKA, a random reachable pose around it, at least 2 cm from everything else.
-`table_height` (metres) moves the table with the goal. U(a, b) is a uniform range.
+`table_height` (metres) moves the table with the goal. U(a, b) is a uniform range. Sizes of the
+objects are in the docstrings of the tasks (`sim/tasks`).
 
 **Experts** read the true poses and run in closed loop. They succeed on 98 to 100 % of the starts
 ([measurements](lab/experts.md)). The column "length" is the mean duration of their episodes and
@@ -256,18 +258,18 @@ def rate(entry: dict[str, object] | None) -> str:
 
 
 def rule(base: type) -> str:
-    """Returns the rule that tasks of a base class share, the second paragraph of its docstring."""
-    text = inspect.cleandoc(base.__doc__ or "").split("\n\n")[1]
-    return f"`{base.__name__}`: {text[0].lower()}{text[1:]}"
+    """Returns the rule that tasks of a base class share, the first paragraphs of its docstring."""
+    first, second, *_ = inspect.cleandoc(base.__doc__ or "").split("\n\n")
+    text = second if first.startswith("The base class") else f"{first} {second}"
+    return fill(f"`{base.__name__}`: {' '.join(text.split())}", 100)
 
 
 def section(name: str) -> str:
     """Returns what is said about a task."""
     task = make_task(name)
-    text = (
-        inspect.cleandoc(type(task).__doc__ or "").split("\n\nArgs:")[0].split("\n\nAttributes:")[0]
-    )
-    return "\n".join([f"## {name}", "", text, "", f"Stages: {', '.join(task.stages)}.", ""])
+    described = inspect.cleandoc(type(task).__doc__ or "")
+    text = re.split(r"\n\n(?:Args|Attributes|Sizes)\b", described)[0]
+    return "\n".join([f"## {name}", "", f"{text} Stages: {', '.join(task.stages)}.", ""])
 
 
 def third_party() -> str:

@@ -121,9 +121,10 @@ class BowlOnRack(DishTask):
     """The bowl stands upright in the free bay of the dish rack.
 
     Start: bowl at x U(0, 0.25), y U(-0.2, 0) m; rack as in `DishTask`. Success: its foot within 4
-    mm of the rack's floor, upright to within 6 degrees, its whole rim within the bay. Bowl:
-    diameter 114, height 40 mm; sizes and ranges are those of aloha_sim's BowlOnRack, which accepts
-    any contact.
+    mm of the rack's floor, upright to within 6 degrees, its whole rim within the bay.
+
+    Sizes: bowl of diameter 114 and height 40 mm; they and the ranges are those of aloha_sim's
+    BowlOnRack, which accepts any contact.
     """
 
     name: ClassVar[str] = "bowl_on_rack"
@@ -147,8 +148,9 @@ class GlassOnRack(DishTask):
     """The glass stands upright, its mouth up, in the free bay of the dish rack.
 
     Start: glass at x U(0, 0.25), y U(-0.2, 0) m; rack as in `DishTask`. Success: its foot within 4
-    mm of the rack's floor, upright to within 6 degrees, its whole rim in the bay. Glass: diameter
-    68, height 100 mm (ours).
+    mm of the rack's floor, upright to within 6 degrees, its whole rim in the bay.
+
+    Sizes (ours): glass of diameter 68 and height 100 mm.
     """
 
     name: ClassVar[str] = "glass_on_rack"
@@ -171,8 +173,10 @@ class PlateOnRack(DishTask):
     Start: plate flat at x U(-0.25, 0), y U(-0.2, 0) m, on the side of the slots; rack as in
     `DishTask`. Success: tilted by at least 45 degrees, its lowest point within 6 mm of the rack's
     floor, all of it within the rack's outline and below the tips of the same two rows of tines (to
-    within 4 mm of their middles). Plate: diameter 210, height 25 mm (aloha_sim's, with a steeper
-    rim, so that a finger fits below it on the bare table).
+    within 4 mm of their middles).
+
+    Sizes: plate of diameter 210 and height 25 mm (aloha_sim's, with a steeper rim, so that a finger
+    fits below it on the bare table).
     """
 
     name: ClassVar[str] = "plate_on_rack"

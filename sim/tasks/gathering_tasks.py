@@ -166,8 +166,10 @@ class FruitBowl(GatheringTask):
     Start: bowl at x and y U(-0.04, 0.04) m; fruits lie at |x| U(0.18, 0.32), y U(-0.17, 0.17) m at
     any yaw, two on one side and one on the other, 5 cm clear of each other and of the rim. Success:
     the middle of each ball of each fruit (apple 1, pear 3, banana 6) is within the wall of the
-    upright bowl, above its floor and below its rim. Sizes (ours): apple and pear 50 mm thick,
-    banana 150 x 36 mm, bowl 280 mm wide and 80 mm high; the gripper opens 58.6 mm.
+    upright bowl, above its floor and below its rim.
+
+    Sizes (ours): apple and pear 50 mm thick, banana 150 x 36 mm, bowl 280 mm wide and 80 mm high;
+    the gripper opens 58.6 mm.
     """
 
     name: ClassVar[str] = "fruit_bowl"
@@ -203,8 +205,10 @@ class StorageBin(GatheringTask):
     Start: bin at x and y U(-0.04, 0.04) m, yaw +-15 degrees; boxes stand at |x| U(0.18, 0.32), y
     U(-0.17, 0.17) m at any yaw, two on one side and one on the other, 5 cm clear of each other and
     of the bin. Success: all corners of all boxes are between the walls of the upright bin, above
-    its floor and below its rim (to 1 mm). Sizes (ours): boxes of 120 x 40 x 50, 90 x 44 x 36 and,
-    upright, 44 x 40 x 80 mm; bin 160 x 290 mm inside; the gripper opens 58.6 mm.
+    its floor and below its rim (to 1 mm).
+
+    Sizes (ours): boxes of 120 x 40 x 50, 90 x 44 x 36 and, upright, 44 x 40 x 80 mm; bin 160 x 290
+    mm inside; the gripper opens 58.6 mm.
     """
 
     name: ClassVar[str] = "storage_bin"

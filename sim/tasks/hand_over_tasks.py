@@ -157,8 +157,9 @@ class HandOverPen(HandOverTask):
     Start: the pen's middle at x 0.12 to 0.18 m and y -0.1 to 0.1 m, turned by -108 to -72 degrees
     (along x, give or take 18); the holder at x -0.18 to -0.12 m, y -0.1 to 0.1 m. Success: as in
     `HandOverTask`; the pen's lower end is in the upright holder, no more than 2 cm above the floor,
-    and its axis leaves the holder through the opening, or its upper end is inside as well. Sizes
-    are aloha_sim's: pen 18 x 185 x 15.5 mm and 20 g, holder 90 x 107 mm.
+    and its axis leaves the holder through the opening, or its upper end is inside as well.
+
+    Sizes are aloha_sim's: pen 18 x 185 x 15.5 mm and 20 g, holder 90 x 107 mm.
     """
 
     name: ClassVar[str] = "hand_over_pen"

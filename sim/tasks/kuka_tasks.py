@@ -34,8 +34,9 @@ class KukaPick(RandomObjectTask):
     Start: one of 24 forms (boxes, cylinders, a ball, bent and branched bars, hollow ones, objects
     composed of several solids), drawn for each episode, at x U(0.46, 0.68), y U(-0.2, 0.2) m and
     any yaw. Success: its lowest point at least 10 cm above the table, both pads of one gripper on
-    it, no part of it faster than 20 cm/s, for 0.5 s without a break. Forms, sizes and ranges are
-    ours.
+    it, no part of it faster than 20 cm/s, for 0.5 s without a break.
+
+    Sizes, forms and ranges are ours.
     """
 
     name: ClassVar[str] = "kuka_pick"
@@ -65,7 +66,9 @@ class KukaPlace(GoalTask, RandomObjectTask):
     Start: one of 24 forms as in `KukaPick`, at x U(0.46, 0.68), y U(-0.22, 0.22) m and any yaw, and
     the tray at x U(0.48, 0.64), y U(-0.2, 0.2) m, yaw U(-45, 45) degrees, at least 4 cm apart.
     Success: no point of it beyond the inside of the rim (200 x 200 mm), its lowest one on the
-    tray's floor (to 4 mm), the tray flat. Sizes and ranges are ours.
+    tray's floor (to 4 mm), the tray flat.
+
+    Sizes and ranges are ours.
     """
 
     name: ClassVar[str] = "kuka_place"
@@ -127,8 +130,9 @@ class KukaHandOver(HandOverTask):
     Start: bar lying at x U(0.14, 0.26), y U(-0.14, 0.14) m, yaw U(-40, 40) degrees; bin at x
     U(-0.26, -0.14), y U(-0.12, 0.12) m, yaw U(-25, 25) degrees. Success: as in `HandOverTask`, more
     than 2 cm off the table in the right gripper, then all corners between the walls of the upright
-    bin, above its floor and below its rim. Sizes (ours): bar 200 x 28 x 28, bin 260 x 180 x 60 mm
-    inside.
+    bin, above its floor and below its rim.
+
+    Sizes (ours): bar 200 x 28 x 28, bin 260 x 180 x 60 mm inside.
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL

@@ -47,8 +47,9 @@ class MugOnPlate(GoalTask):
 
     Success: the mug stands upright to within 3 degrees on the floor of the upright plate (2 mm up
     or down), its whole base within that floor, so its axis within 18 mm of the plate's. No arm
-    touches any prop. Sizes are YCB's as in aloha_sim: mug 118 x 94 x 83, plate 210 x 25, bowl 161 x
-    55 mm.
+    touches any prop.
+
+    Sizes are YCB's as in aloha_sim: mug 118 x 94 x 83, plate 210 x 25, bowl 161 x 55 mm.
     """
 
     name: ClassVar[str] = "mug_on_plate"

@@ -140,9 +140,10 @@ class Fmb1(RecessTask):
     80 N to move it; block lying at x U(0.06, 0.22), y U(-0.14, -0.04) m, yaw U(-45, 45) degrees, at
     least 4 cm from the base. Success: all four lower corners of the block at least 9 mm below the
     base's top and within the recess's walls (to 0.5 mm), the block lying along the recess,
-    whichever of its equal faces is up. Sizes of FMB's first assembly (Luo et al., 2024): base 230 x
-    230 x 50, block 200 x 37 x 37, recess 204 x 41 mm and 10 mm deep: 2 mm of clearance on each
-    side.
+    whichever of its equal faces is up.
+
+    Sizes of FMB's first assembly (Luo et al., 2024): base 230 x 230 x 50, block 200 x 37 x 37,
+    recess 204 x 41 mm and 10 mm deep: 2 mm of clearance on each side.
     """
 
     name: ClassVar[str] = "fmb_1"
@@ -170,8 +171,10 @@ class Fmb2(RecessTask):
     Start: base at x U(0, 0.12), y U(0.08, 0.18) m, yaw U(-45, 45) degrees, as heavy as in `Fmb1`;
     block lying at x U(0.08, 0.22), y U(-0.14, -0.02) m, yaw U(-45, 45) degrees, at least 5 cm from
     the base. Success: the block on one of its ends, all four lower corners at least 29 mm below the
-    base's top and within the recess's walls (to 0.5 mm). Sizes (ours): block 100 x 37 x 37, base
-    160 x 160 x 50, recess 41 x 41 mm and 30 mm deep: 2 mm of clearance on each side.
+    base's top and within the recess's walls (to 0.5 mm).
+
+    Sizes (ours): block 100 x 37 x 37, base 160 x 160 x 50, recess 41 x 41 mm and 30 mm deep: 2 mm
+    of clearance on each side.
     """
 
     name: ClassVar[str] = "fmb_2"
