@@ -84,7 +84,6 @@ Both arms stand at one table, which four RGB-D cameras observe (overhead, both w
 an action is 14 joint targets, 50 times per second.
 
     stringline-collect task={example} output=runs/{example} episodes=50
-    stringline-collect task={example} output=runs/varied +task.options.start_spread=1
     stringline-collect task={example} output=runs/plain +task.options.start_spread=1 varied=false
     stringline-demo task={example} minutes=30 output=runs/{example}_demo
 
@@ -102,9 +101,8 @@ its variation.
 
 | option of collections | effect |
 |---|---|
-| `varied=false` | the expert acts in one way at one pace: with the grasp that turns the gripper \
-least from home; from a varied start it goes home first. Otherwise grasps, meeting places and pace \
-are drawn |
+| `varied=false` | the expert acts in one way at one pace; from a varied start it goes home first. \
+Otherwise grasps, meeting places and pace are drawn |
 | `lost_grasps=0.2` | in a fifth of the episodes the gripper opens once during a grasp, and the \
 expert grasps again |
 | `missed_grasps=0.4` | in two fifths an arm is displaced by 1 to 4.5 cm and up to 26 degrees near \
