@@ -96,8 +96,7 @@ default of KUKA, a random reachable pose around it, at least 2 cm from everythin
 objects are in the docstrings of the tasks (`sim/tasks`).
 
 **Experts** read the true poses and run in closed loop. They succeed on 98 to 100 % of the starts
-([measurements](lab/experts.md)). The column "length" is the mean duration of their episodes and
-its variation.
+([measurements](lab/experts.md)). "length" is the mean duration of their episodes and its variation.
 
 | option of collections | effect |
 |---|---|
