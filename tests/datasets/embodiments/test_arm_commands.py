@@ -19,7 +19,8 @@ from stringline.datasets.embodiments.arm_commands import (
 
 Floats = NDArray[np.float64]
 STEPS: dict[str, Any] = {"mode": "relative", "scale": 0.05, "limits": (-1.0, 1.0)}
-TARGETS: dict[str, Any] = {"mode": "absolute", "scale": 0.5, "offset": 0.1, "speed": 0.4}
+SLOW: dict[str, Any] = {"mode": "absolute", "scale": 0.5, "offset": 0.1}
+TARGETS: dict[str, Any] = {**SLOW, "speed": 0.4}
 GRIPPER = ActionDimension(
     "arm/gripper", "arm", "gripper", "absolute", "opening", "base", -0.5, 0.5, (-1.0, 1.0)
 )
@@ -31,7 +32,7 @@ def dimensions(frame: str = "base", turns: bool = True, **declared: Any) -> list
         for a in "xyz"
     ]
     if turns:
-        plain = declared | {"scale": 1.0, "offset": 0.0}
+        plain: dict[str, Any] = {**declared, "scale": 1.0, "offset": 0.0}
         found += [
             ActionDimension(f"arm/turn_{a}", "arm", "rotation", frame=frame, **plain) for a in "xyz"
         ]
@@ -137,7 +138,7 @@ def _lacking(place: int, **changes: Any) -> Callable[[], Contract]:
             "x, y and z of the position of arm: it has 2 dimensions",
         ),
         (
-            lambda: contract_of(dimensions(turns=False, **TARGETS | {"speed": None})),
+            lambda: contract_of(dimensions(turns=False, **SLOW)),
             "the speed of arm/x, m/s",
         ),
         (

@@ -393,7 +393,7 @@ def hurried(*corners: Floats, speed: float = 0.8) -> Floats:
     """Returns positions (T, 3) on straight lines between corners, with slower steps near them."""
     way = [corners[0]]
     for goal in corners[1:]:
-        while (left := np.linalg.norm(goal - way[-1])) > 0.004:
+        while (left := float(np.linalg.norm(goal - way[-1]))) > 0.004:
             step = min(speed / HZ, max(0.4 * left, 0.003))
             way.append(way[-1] + (goal - way[-1]) * step / left)
     return np.array(way)

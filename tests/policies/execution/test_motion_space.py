@@ -29,7 +29,8 @@ def commands_of(frame: str, turns: bool, declared: dict[str, Any]) -> HandComman
         for a in "xyz"
     ]
     if turns:
-        more = declared | ({"scale": 0.2} if declared is STEPS else {"speed": 3.0})
+        other = {"scale": 0.2} if declared is STEPS else {"speed": 3.0}
+        more: dict[str, Any] = {**declared, **other}
         action += [
             ActionDimension(f"arm/turn_{a}", "arm", "rotation", frame=frame, **more) for a in "xyz"
         ]
