@@ -200,8 +200,8 @@ def arm_commands(contract: Contract, purpose: str = "Keyposes") -> ArmCommands:
         raise ValueError(
             f"{purpose} need the kinematics of the robot; got embodiment {contract.embodiment!r}; "
             f"allowed: {', '.join(EMBODIMENTS)}. Import the recordings with "
-            "layout.embodiment=FILE.urdf, FILE.yaml or NAME, or train policy=diffusion, which "
-            "needs no kinematics."
+            "layout.embodiment=FILE.urdf, FILE.yaml or NAME, declare Cartesian actions "
+            "(docs/other-environments.md), or train policy=diffusion, which needs no kinematics."
         )
     joints = [(joint.name, "absolute") for joint in embodiment.joints]
     if [(entry.name, entry.mode) for entry in contract.action] != joints:
