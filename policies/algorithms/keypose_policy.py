@@ -22,11 +22,11 @@ from torch.nn import functional
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, settings_of, unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY
+from stringline.datasets.embodiments.arm_commands import arm_commands
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,
     PREFIX,
     Keyposes,
-    commanding_embodiment,
     episode_keyposes,
 )
 from stringline.datasets.loading.statistics import QUANTILES, Statistics, statistics_of
@@ -49,6 +49,7 @@ from stringline.policies.execution.keypose_motion import (
     MotionSettings,
     PredictedKeypose,
 )
+from stringline.policies.execution.motion_space import motion_space
 from stringline.policies.networks.denoiser import EncoderOfPlaces
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.networks.keypose_head import (
@@ -178,7 +179,7 @@ class KeyposePolicy(LearnedPolicy):
     """Predicts the next keypose of each arm and moves there.
 
     Attributes:
-        embodiment: The robot, whose kinematics turn poses into joint targets.
+        commands: What its actions command.
         events: How keyposes are found in recordings.
     """
 
@@ -188,12 +189,12 @@ class KeyposePolicy(LearnedPolicy):
         """Builds the policy.
 
         Raises:
-            ValueError: The actions are not absolute joint targets of a known embodiment, or the
-                tokens of the encoder have no metric places in the base frame.
+            ValueError: The actions have no meaning for keyposes, see `arm_commands`, or the tokens
+                of the encoder have no metric places in the base frame.
         """
-        embodiment = commanding_embodiment(contract, "Keyposes")
+        commands = arm_commands(contract)
         super().__init__(settings.observation_encoder, contract, statistics)
-        self.embodiment = embodiment
+        self.commands = commands
         self.settings = settings
         self.chunk = settings.chunk
         self.events = settings.events
@@ -225,8 +226,7 @@ class KeyposePolicy(LearnedPolicy):
             if settings.refinement == "diffusion"
             else None
         )
-        roots = np.stack([chain.T_base_root for chain in self.embodiment.chains])
-        self.register_buffer("roots", torch.tensor(roots).float(), persistent=False)
+        self.register_buffer("roots", torch.tensor(commands.roots).float(), persistent=False)
         if settings.augmentation.mirror and len(contract.arms) != 2:
             raise ValueError(
                 f"augmentation.mirror exchanges two arms; {contract.embodiment} has "
@@ -262,7 +262,7 @@ class KeyposePolicy(LearnedPolicy):
         """Returns the parts of the loss by name; their weights are included."""
         if self.training:
             batch = self.settings.augmentation(
-                batch, self.contract.arms, self.roots, self.embodiment.grippers
+                batch, self.contract.arms, self.roots, self.commands.openings
             )
         conditioning = self._conditioning(batch)
         target = _Target.of(batch, self.contract.arms)
@@ -447,8 +447,9 @@ class KeyposeSession(LearnedSession):
         held = np.where(held < 1.0 - 1e-3, held, 0.0)
         sets = policy.statistics.get(ACTING_SETS)
         self._known_sets = np.ones(2**arms - 1, bool) if sets is None else sets.max > 0
+        self.space = motion_space(policy.commands)
         self.motion = KeyposeMotion(
-            policy.embodiment, policy.contract.control_hz, policy.settings.motion, held.tolist()
+            self.space, policy.contract.control_hz, policy.settings.motion, held.tolist()
         )
 
     def wants_prediction(self, time: float) -> bool:
@@ -458,20 +459,21 @@ class KeyposeSession(LearnedSession):
     def actions(
         self, prepared: PreparedObservation, prediction: NDArray[np.float32] | None
     ) -> NDArray[np.float32]:
-        """Returns the targets (T, A) of the motion to a prediction; None if the motion goes on."""
+        """Returns the actions (T, A) of the motion to a prediction; None if the motion goes on."""
         time = prepared.time
         fixed = 0 if prepared.kept is None else int((prepared.kept.weight == 1).sum())
         step = float(time[1] - time[0]) if len(time) > 1 else 0.0
+        measured = self.space.measured(prepared.observation)
         targets = self.motion.targets(
             float(time[0]),
             len(time),
-            np.asarray(prepared.observation["joints/position"], np.float64),
+            measured,
             None
             if prediction is None
             else with_known_set(keypose_of(prediction), self._known_sets),
             fixed_s=fixed * step,
         )
-        return targets.astype(np.float32)
+        return self.space.actions(targets, measured).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -552,17 +554,17 @@ def held_openings(episode: StoredEpisode, keyposes: Keyposes) -> NDArray[np.floa
     never closes in the episode.
     """
     contract = episode.attributes.contract
-    embodiment = commanding_embodiment(contract)
+    openings = arm_commands(contract).openings
     measured = np.asarray(episode.arrays["joints/position"], np.float64)
     rows = np.ones((max(len(keyposes), 1), len(contract.arms)))
     settled = round(HELD_AFTER_S * contract.control_hz)
     for arm, name in enumerate(contract.arms):
-        if name not in embodiment.grippers:
+        if name not in openings:
             continue
         closes = keyposes.acting[:, arm] & (keyposes.after[:, arm] < keyposes.before[:, arm] - 0.02)
         steps = np.minimum(keyposes.end[closes] + settled, len(measured) - 1)
         if len(steps):
-            found = measured[steps, embodiment.grippers[name]]
+            found = measured[steps, openings[name]]
             rows[:, arm] = np.median(found)
             rows[closes, arm] = found
     return rows
