@@ -25,7 +25,8 @@ on its first use. All other modules are internal: they may move or change withou
 
 `stringline.testing` is public as well. It checks what your own classes promise: `check_policy` and
 `check_training` a policy, `check_encoding` a position encoding, `check_reader` a reader of a
-format, and `check_driver` a driver. Each raises an AssertionError that says what does not hold.
+format, `check_task` a task with its expert, `check_workcell` a simulated robot, `check_driver` a
+driver and `check_state` what it reads. Each raises an AssertionError that says what does not hold.
 """
 
 
