@@ -43,8 +43,8 @@ def test_drivers(name: str) -> None:
 
 def state_of(body: Embodiment, **changes: np.ndarray) -> ArmState:
     """Returns the state of resting arms with a servo per joint."""
-    joints, arms = len(body.joints), len(body.arms)
-    zeros = np.zeros(joints)
+    arms = len(body.arms)
+    zeros = np.zeros(len(body.joints))
     state = ArmState(
         time=0.0,
         position=body.home,

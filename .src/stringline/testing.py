@@ -224,7 +224,9 @@ def check_state(state: ArmState, driver: ArmDriver, embodiment: Embodiment) -> N
     Raises:
         AssertionError: Something does not hold.
     """
-    joints, arms, servos = len(embodiment.joints), len(embodiment.arms), len(driver.servos)
+    joints = len(embodiment.joints)
+    arms = len(embodiment.arms)
+    servos = len(driver.servos)
     grippers = len(embodiment.grippers)
     assert driver.arms == embodiment.arms, f"The arms are {driver.arms}, not {embodiment.arms}."
     for name, size, optional in (
@@ -369,7 +371,7 @@ def check_task(
         f"{task_class.name} is another class than {task_class.__module__}:{task_class.__name__}."
     )
     expert = make_expert(task_class.name)
-    world = TaskEnvironment(task_class(), cameras=(), time_limit_s=time_limit_s)
+    world = TaskEnvironment(make_task(task_class.name), cameras=(), time_limit_s=time_limit_s)
     try:
         world.begin(seed=seeds[0])
         for _ in range(round(world.contract.control_hz)):

@@ -238,7 +238,8 @@ class Contract:
             if required != got:
                 found.append(f"{name}: {_brief(required)} is required, {_brief(got)} is offered.")
         if self.kinematics != offered.kinematics:
-            ours, theirs = self.kinematics or {}, offered.kinematics or {}
+            ours = self.kinematics or {}
+            theirs = offered.kinematics or {}
             parts = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
             found.append(
                 f"kinematics: those of {self.embodiment!r} are required, others are offered "

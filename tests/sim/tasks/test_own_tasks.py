@@ -1,6 +1,6 @@
 """Mistakes in a task of another package are named where they are made."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ class Blocks(GoalTask):
 
     name = "own:Blocks"
     instruction = "rest"
-    stages = ("start", "success")
+    stages: ClassVar[tuple[str, ...]] = ("start", "success")
     names = ("one", "two")
 
     def __init__(self, control_hz: float = 50.0) -> None:
