@@ -25,9 +25,10 @@ These names are stable: programs import them, and YAML files and checkpoints nam
 on its first use. All other modules are internal: they may move or change without notice.
 [Python](python.md) shows the most important names in a program.
 
-`stringline.testing` is public as well. It checks your own classes: `check_policy` and
-`check_training` a policy, `check_encoding` an encoding, `check_reader` a reader of a format, and
-`check_driver` a driver. Each raises an AssertionError that says what does not hold.
+`stringline.testing` is public as well. It checks what your own classes promise: `check_policy` and
+`check_training` a policy, `check_encoding` a position encoding, `check_reader` a reader of a
+format, `check_task` a task with its expert, `check_workcell` a simulated robot, `check_driver` a
+driver and `check_state` what it reads. Each raises an AssertionError that says what does not hold.
 """
 # The pages that explain the names of a subject.
 GUIDES = {

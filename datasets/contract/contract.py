@@ -279,9 +279,13 @@ class Contract:
             if required != got:
                 found.append(f"{name}: {_brief(required)} is required, {_brief(got)} is offered.")
         if self.kinematics != offered.kinematics:
+            ours = self.kinematics or {}
+            theirs = offered.kinematics or {}
+            parts = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
             found.append(
-                f"kinematics: those of {self.embodiment!r} are required, others are offered. "
-                "Import the recordings with the same file of the embodiment."
+                f"kinematics: those of {self.embodiment!r} are required, others are offered "
+                f"(different: {', '.join(parts)}). Use the same file of the embodiment for "
+                "recordings and robot."
             )
         available = {camera.name: camera for camera in offered.cameras}
         for camera in self.cameras:

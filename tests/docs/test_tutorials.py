@@ -90,7 +90,7 @@ FOLLOWED = {
         )
     ),
     "tutorials/own-policy.md": Page(
-        ("runs/eval/report.html", "runs/eval_remote/report.html", "runs/few/checkpoint"),
+        ("runs/eval/report.html", "runs/few/checkpoint"),
         smaller={**SMALLER, "stringline-train": TRAINING[:4]},
     ),
     "tutorials/own-network.md": Page(()),
