@@ -281,7 +281,7 @@ class Contract:
         if self.kinematics != offered.kinematics:
             ours = self.kinematics or {}
             theirs = offered.kinematics or {}
-            parts = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
+            parts = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
             found.append(
                 f"kinematics: those of {self.embodiment!r} are required, others are offered "
                 f"(different: {', '.join(parts)}). Use the same file of the embodiment for "

@@ -325,7 +325,7 @@ def _in_frames(noisy: Tensor, context: KeyposeContext) -> Tensor:
     Distances beyond a few decimetres are compressed.
     """
     away = noisy[:, :, :, None, :3].float() - context.origin[:, :, None]
-    columns = noisy[..., 3:9].float().unflatten(-1, (2, 3))
+    columns = noisy[..., 3:9].float().reshape(*noisy.shape[:-1], 2, 3)
     local = torch.einsum("bakfi,bafij->bakfj", away, context.turn)
     turned = torch.einsum("bakci,bafij->bakfcj", columns, context.turn)
     near = torch.tanh(local / (3 * SCALE_M)) * 3
@@ -341,7 +341,7 @@ def _joined_frames(raw: Tensor, beside: Tensor, context: KeyposeContext) -> Tens
         beside: (B, A, K, 3) positions to which the first prediction is relative, m.
         context: The frames of the grippers.
     """
-    vectors = raw[..., :NUMBERS].unflatten(-1, (-1, 3))
+    vectors = raw[..., :NUMBERS].reshape(*raw.shape[:-1], NUMBERS // 3, 3)
     own = vectors[..., :1, :, :]
     turned = torch.einsum("bafij,bakfcj->bakfci", context.turn, vectors[..., 1:, :, :])
     origins = context.origin[:, :, None].expand(-1, -1, beside.shape[2], -1, -1)

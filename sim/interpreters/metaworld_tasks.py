@@ -24,7 +24,7 @@ JOINTS = tuple(f"right_j{index}" for index in range(7))
 TIP_M = np.array([0.0, 0.0, -0.045])  # The point between the fingertips, from the hand.
 MET = 0.295  # MetaWorld's measure of the gripper where its fingers meet; open it is 1.
 GRIPPER = "arm/gripper"
-DIMENSIONS = (
+DIMENSIONS: tuple[dict[str, Any], ...] = (
     *(
         {"name": f"arm/{axis}", "kind": "position", "unit": "m", "speed": STEP_M * CONTROL_HZ}
         for axis in "xyz"
