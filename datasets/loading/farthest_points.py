@@ -7,6 +7,7 @@ those points that are farthest from each other. So few points outline everything
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +109,9 @@ class SampledCloudMaker(CloudMaker):
         return Cloud(filled, shade, len(chosen), support)
 
 
-def farthest_points(points: Floats, count: int, first: int | None = None) -> NDArray[np.int64]:
+def farthest_points(
+    points: NDArray[np.floating[Any]], count: int, first: int | None = None
+) -> NDArray[np.int64]:
     """Returns the numbers of points (N, 3), each the farthest one from all before it.
 
     Farthest point sampling (Gonzalez, 1985; Eldar et al., 1997): the largest distance of a point

@@ -113,7 +113,11 @@ class PointNetEncoder(nn.Module):
       as positions of hand and fingers in MetaWorld, joints in Adroit).
     - The previous observation is that of the previous plan (published: one control period ago). At
       the start of an episode it is the present one, as published.
-    - The first action of a chunk is due now (published: at the time of the previous observation).
+    - The first action of a chunk is due now (published: at the time of the previous observation),
+      and actions after the end of an episode do not count in the loss (published: the last one is
+      repeated).
+    - The trainer clips gradients, and its moving average of the weights has a constant decay in the
+      end (published: no clipping, and a decay that rises to 0.9999).
 
     Attributes:
         cameras: The cameras whose depth makes the cloud.

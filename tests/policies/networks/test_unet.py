@@ -158,6 +158,7 @@ def test_absent_tokens_have_no_effect(denoiser: UnetDenoiser) -> None:
 
 def test_a_single_conditioning_token_is_mapped_linearly(denoiser: UnetDenoiser) -> None:
     conditioning = torch.randn(3, 1, 12)
+    assert denoiser.conditioning_kv is not None
     value = denoiser.conditioning_kv(conditioning)[:, 0, 24:]
     torch.testing.assert_close(denoiser.pool(denoiser.precompute(conditioning)), value)
 
