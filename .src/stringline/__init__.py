@@ -194,6 +194,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "policies.observation.observation_encoder": ("ObservationEncoder",),
         "policies.observation.point_encoder": ("PointEncoder",),
+        "policies.observation.pointnet_encoder": ("PointNetEncoder",),
         "policies.remote.access": ("ServerAccess",),
         "policies.remote.client": ("OpenpiPolicy", "RemotePolicy"),
         "policies.remote.server": ("serve",),

@@ -162,6 +162,7 @@ from stringline.policies.observation.normaliser import QuantileNormaliser as Qua
 from stringline.policies.observation.observation_encoder import ObservationEncoder as ObservationEncoder
 from stringline.policies.observation.observation_settings import EncoderSettings as EncoderSettings
 from stringline.policies.observation.point_encoder import PointEncoder as PointEncoder
+from stringline.policies.observation.pointnet_encoder import PointNetEncoder as PointNetEncoder
 from stringline.policies.remote.access import ServerAccess as ServerAccess
 from stringline.policies.remote.client import OpenpiPolicy as OpenpiPolicy
 from stringline.policies.remote.client import RemotePolicy as RemotePolicy

@@ -14,6 +14,8 @@ from stringline.datasets.loading.gripper_commands import STROKE
 from stringline.datasets.loading.workspace_clouds import CloudMaker
 
 Stops = Literal["auto", "always", "never"]
+CLOUDS_HZ = 6.25
+"""Largest number of windows with point clouds per second; neighbouring clouds are alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +86,9 @@ class WindowSettings:
         events: How keyposes are found. If None, windows contain no keyposes.
         labels: Whether windows at steps with labels of an expert have these as targets in place of
             what has been executed, see `corrections.py`.
-        clouds: Makes the point clouds that windows contain instead of images. They are at most
-            `CLOUDS_HZ` per second, since neighbouring ones are alike. If None, windows contain
-            images.
+        clouds: Makes the point clouds that windows contain instead of images. If None, windows
+            contain images.
+        clouds_hz: Largest number of windows per second of a recording, if they contain clouds.
 
     Raises:
         ValueError: A number is out of range.
@@ -103,11 +105,13 @@ class WindowSettings:
     events: KeyposeSettings | None = None
     labels: bool = False
     clouds: CloudMaker | None = None
+    clouds_hz: float = CLOUDS_HZ
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
             raise ValueError(f"chunk must be an integer of at least 1 (got {self.chunk}).")
         WHOLE.check(pad_last_action_steps=self.pad_last_action_steps)
+        POSITIVE.check(clouds_hz=self.clouds_hz)
         past = tuple(self.past)
         if any(offset < 1 for offset in past) or len(set(past)) < len(past):
             raise ValueError(f"past is {past}; allowed: different offsets, each 1 or above.")

@@ -186,10 +186,6 @@ def _at(episode: StoredEpisode, steps: Array, contract: Contract) -> dict[str, A
 
 
 Batch = dict[str, Array]
-CLOUDS_HZ = 6.25
-"""Largest number of point clouds per second of a recording that are training windows."""
-
-
 DEFAULTS = WindowSettings()
 
 
@@ -263,8 +259,22 @@ class Windows:
         self._index_past(episodes)
         self._index_events(keyposes_of, starts)
         self._index_takeovers(episodes, starts)
-        maker = settings.clouds
-        self._clouds = _clouds(maker, episodes, starts, keyposes_of) if maker else None
+        self._index_clouds(episodes, starts, keyposes_of)
+
+    def _index_clouds(
+        self,
+        episodes: Sequence[StoredEpisode],
+        starts: Sequence[Array],
+        keyposes: Sequence[Keyposes],
+    ) -> None:
+        """Makes the clouds of the windows and of the past that they see, if they contain clouds."""
+        self._clouds: list[Array] | None = None
+        if self.settings.clouds is None:
+            return
+        back = np.array([0, *(self.settings.past if self.settings.past_images else ())])
+        # The steps of the clouds of each episode.
+        self._clouded = [np.unique(np.maximum(each[:, None] - back, 0)) for each in starts]
+        self._clouds = _clouds(self.settings.clouds, episodes, self._clouded, keyposes)
 
     def _index_events(self, keyposes: Sequence[Keyposes], starts: Sequence[Array]) -> None:
         """Reads the keypose after each window."""
@@ -370,7 +380,7 @@ class Windows:
                 self.contract.cameras, self.episode[chosen], frames, segmented=self.segmented
             )
         else:
-            batch |= self._clouded(chosen)
+            batch |= self._cloud_arrays(self._clouds, self.episode[chosen], self.step[chosen])
         ahead = self._ahead[chosen, None] + np.arange(self.settings.chunk)
         last = self._last[chosen, None]
         batch["action"] = self._actions[np.minimum(ahead, last)]
@@ -381,15 +391,13 @@ class Windows:
         batch["episode"] = self.episode[chosen]
         return batch | (self._history(chosen) if self.settings.past else {})
 
-    def _clouded(self, chosen: Array) -> Batch:
-        """Returns the clouds of windows (B,): `cloud/points` (B, P, 3) m and others."""
-        assert self._clouds is not None  # Checked by the caller.
-        first = np.searchsorted(self.episode, np.arange(len(self.names)))
+    def _cloud_arrays(self, clouds: Sequence[Array], episode: Array, step: Array) -> Batch:
+        """Returns clouds at steps (N,) of episodes (N,): `cloud/points` (N, P, 3) m and others."""
         rows = [
-            self._clouds[number][window - first[number]]
-            for window, number in zip(chosen.tolist(), self.episode[chosen].tolist(), strict=True)
+            clouds[number][np.searchsorted(self._clouded[number], at)]
+            for number, at in zip(episode.tolist(), step.tolist(), strict=True)
         ]
-        records = np.stack(rows) if rows else np.zeros(0, self._clouds[0].dtype)
+        records = np.stack(rows) if rows else np.zeros(0, clouds[0].dtype)
         batch: Batch = {
             f"{CLOUD}points": records["points"] * np.float32(UNIT_M),
             f"{CLOUD}colours": np.ascontiguousarray(records["colours"]),
@@ -403,11 +411,16 @@ class Windows:
         """Returns the keys of the past."""
         back = np.asarray(self.settings.past)
         known = self.step[chosen, None] >= back
-        rows = self._first[chosen, None] - np.minimum(back, self.step[chosen, None])
+        steps = np.maximum(self.step[chosen, None] - back, 0)
+        rows = (self._first - self.step)[chosen, None] + steps
         flat = {key: array[rows.ravel()] for key, array in self._every.items()}
         cameras = self._past_contract.cameras
         frames = {camera.name: flat.pop(f"frame/{camera.name}") for camera in cameras}
-        flat |= self._seen(cameras, np.repeat(self.episode[chosen], len(back)), frames)
+        episodes = np.repeat(self.episode[chosen], len(back))
+        if self._clouds is None:
+            flat |= self._seen(cameras, episodes, frames)
+        elif self.settings.past_images:
+            flat |= self._cloud_arrays(self._clouds, episodes, steps.ravel())
         shaped = {
             f"past/{key}": array.reshape(*rows.shape, *array.shape[1:])
             for key, array in flat.items()
@@ -451,7 +464,7 @@ def _starts(
         both = zip(starts, keyposes, strict=True)
         starts = [steps[~each.during(steps)] for steps, each in both]
     if settings.clouds is not None:
-        least = round(contract.control_hz / CLOUDS_HZ)
+        least = round(contract.control_hz / settings.clouds_hz)
         starts = [spaced(steps, least) for steps in starts]
     return starts
 

@@ -236,6 +236,23 @@ class CloudMaker:
         free[above] = self._off_robot(points[above], observation)
         return self._chosen(points, colours, keys, free, above, support)
 
+    def batch(self, observations: Mapping[str, Array]) -> dict[str, Array]:
+        """Makes the clouds of B observations, whose arrays have a leading axis.
+
+        Returns:
+            `cloud/points` (B, P, 3) m, `cloud/colours`, `cloud/count` and `cloud/support` (B,).
+        """
+        rows = len(next(iter(observations.values())))
+        clouds = [
+            self({key: array[row] for key, array in observations.items()}) for row in range(rows)
+        ]
+        return {
+            f"{PREFIX}points": np.stack([cloud.points for cloud in clouds]),
+            f"{PREFIX}colours": np.stack([cloud.colours for cloud in clouds]),
+            f"{PREFIX}count": np.array([cloud.count for cloud in clouds]),
+            f"{PREFIX}support": np.array([cloud.support for cloud in clouds], np.float32),
+        }
+
     def _back_projected(
         self, observation: Mapping[str, Array], camera: Camera
     ) -> tuple[Floats, NDArray[np.uint8]]:
@@ -520,9 +537,9 @@ def recorded_inputs(
     read = {key: arrays[key] for key in images | geometry}
     fixed = {key for key in geometry if read[key].ndim == 2}  # One matrix for the whole episode.
     frames = {name: arrays[f"frame/{name}"] for name in names}
-    joints = arrays["joints/position"]
+    state = {"joints/position"} & set(arrays)
     for step in steps.tolist():
-        found: dict[str, Array] = {"joints/position": joints[step]}
+        found: dict[str, Array] = {key: arrays[key][step] for key in state}
         for key, array in read.items():
             frame = int(frames[key.partition("/")[2]][step])
             found[key] = array if key in fixed else array[frame]

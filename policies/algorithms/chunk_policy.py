@@ -39,6 +39,7 @@ from stringline.policies.networks.denoiser import (
 )
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import (
+    CloudEncoder,
     ConditioningTokens,
     ObservationEncoderFactory,
 )
@@ -291,7 +292,12 @@ class ChunkPolicy(LearnedPolicy):
     def window_settings(self) -> WindowSettings:
         """Returns what the windows of its training contain."""
         reads_commands = self.action_space.reads_commands
-        return replace(super().window_settings(), gripper_commands=reads_commands)
+        settings = replace(super().window_settings(), gripper_commands=reads_commands)
+        encoder = self.observation_encoder
+        if not isinstance(encoder, CloudEncoder):
+            return settings
+        hz = self.contract.control_hz  # Chunks differ where clouds are alike.
+        return replace(settings, clouds=encoder.clouds, clouds_hz=hz)
 
     @abstractmethod
     def chunk_loss(self, conditioning: ConditioningTokens, action: Tensor, mask: Tensor) -> Tensor:

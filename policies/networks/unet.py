@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -27,7 +27,8 @@ class UnetSettings:
         kernel: Length of the convolutions over time, odd.
         groups: Number of groups of the group norms; must divide all of `down_dims`.
         level_dim: Length of the embedding of the noise level, even, from 4.
-        condition_dim: Length of the observation's vector.
+        condition_dim: Length of the observation's vector, to which tokens are pooled. If None, it
+            is the only token, as published; for encoders of one token.
         heads: Attention queries that pool the tokens to this vector; a divisor of condition_dim.
     """
 
@@ -35,12 +36,14 @@ class UnetSettings:
     kernel: int = 5
     groups: int = 8
     level_dim: int = 128
-    condition_dim: int = 256
+    condition_dim: int | None = 256
     heads: int = 8
 
     def __post_init__(self) -> None:
         COUNT.check(kernel=self.kernel, groups=self.groups, level_dim=self.level_dim)
-        COUNT.check(condition_dim=self.condition_dim, heads=self.heads)
+        COUNT.check(heads=self.heads)
+        if self.condition_dim is not None:
+            COUNT.check(condition_dim=self.condition_dim)
         widths = list(self.down_dims)
         if len(widths) < 2 or any(width not in COUNT or width % self.groups for width in widths):
             raise ValueError(
@@ -50,7 +53,7 @@ class UnetSettings:
             raise ValueError(f"kernel is {self.kernel}; allowed: odd numbers.")
         if self.level_dim < 4 or self.level_dim % 2:
             raise ValueError(f"level_dim is {self.level_dim}; allowed: even numbers from 4.")
-        if self.condition_dim % self.heads:
+        if self.condition_dim is not None and self.condition_dim % self.heads:
             raise ValueError(
                 f"condition_dim is {self.condition_dim}; allowed: multiples of heads = "
                 f"{self.heads}."
@@ -73,6 +76,8 @@ class ConditionalUnet(nn.Module):
         groups = settings.groups
         level_dim = settings.level_dim
         pairs = list(pairwise((action_dim, *down_dims)))
+        if settings.condition_dim is None:
+            raise ValueError("The network needs a condition_dim, the length of its condition.")
         context = level_dim + settings.condition_dim
         stage = partial(_Stage, context=context, kernel=kernel, groups=groups)
         self.level_dim = level_dim
@@ -121,7 +126,7 @@ class UnetDenoiser(nn.Module):
     Conditioning tokens become the observation's vector by attention with one learned query per head
     (Lee et al., Set Transformer, ICML 2019, section 3.2, with one seed). For a single token, as
     from `KeypointEncoder` in the published form, that is a linear map, which the published network
-    lacks.
+    lacks; with `condition_dim` None there is none.
     """
 
     def __init__(
@@ -144,27 +149,39 @@ class UnetDenoiser(nn.Module):
         """
         super().__init__()
         levels = len(settings.down_dims)
-        condition_dim = settings.condition_dim
+        condition_dim = settings.condition_dim or conditioning_dim
+        pooled = settings.condition_dim is not None
         shortest = 2 ** (levels - 1)
         if chunk % shortest:
             raise ValueError(
                 f"chunk is {chunk}; allowed for {levels} levels: multiples of {shortest}."
             )
         self.heads = settings.heads
-        self.query = nn.Parameter(torch.randn(condition_dim))
-        self.conditioning_kv = nn.Linear(conditioning_dim, 2 * condition_dim)
+        self.query = nn.Parameter(torch.randn(condition_dim)) if pooled else None
+        self.conditioning_kv = nn.Linear(conditioning_dim, 2 * condition_dim) if pooled else None
         self.embed_state = nn.Linear(state_dim, condition_dim) if state_dim else None
-        self.network = ConditionalUnet(settings, action_dim)
+        sized = settings if pooled else replace(settings, condition_dim=condition_dim, heads=1)
+        self.network = ConditionalUnet(sized, action_dim)
 
     def precompute(
         self, conditioning: Tensor, state: Tensor | None = None
     ) -> list[tuple[Tensor, ...]]:
         """Projects tokens to keys and values, (B, heads, N, condition_dim / heads), and the state.
 
-        The last tensor, (B, condition_dim), is there only if the network reads states.
+        Without pooling, the token (B, conditioning_dim) takes their place. The last tensor, (B,
+        condition_dim), is there only if the network reads states.
         """
-        keys, values = self.conditioning_kv(conditioning).chunk(2, dim=-1)
-        known = (split_heads(keys, self.heads), split_heads(values, self.heads))
+        known: tuple[Tensor, ...]
+        if self.conditioning_kv is None:
+            if conditioning.shape[1] != 1:
+                raise ValueError(
+                    f"The observation encoder returns {conditioning.shape[1]} tokens; allowed with "
+                    "policy.denoiser.condition_dim=null: one, as of dp3 or resnet18_keypoints."
+                )
+            known = (conditioning[:, 0],)
+        else:
+            keys, values = self.conditioning_kv(conditioning).chunk(2, dim=-1)
+            known = (split_heads(keys, self.heads), split_heads(values, self.heads))
         if self.embed_state is None:
             return [known]
         if state is None:
@@ -181,11 +198,14 @@ class UnetDenoiser(nn.Module):
 
     def pool(self, precomputed: Precomputed, present: Tensor | None = None) -> Tensor:
         """Returns vectors (B, condition_dim) of the tokens that are `present` (B, N)."""
-        ((keys, values, *states),) = precomputed
-        query = (
-            self.query.to(keys.dtype).reshape(1, self.heads, 1, -1).expand(len(keys), -1, -1, -1)
-        )
-        vector = join_heads(attend(query, keys, values, present=present))[:, 0]
+        vector: Tensor
+        if self.query is None:
+            ((vector, *states),) = precomputed
+        else:
+            ((keys, values, *states),) = precomputed
+            query = self.query.to(keys.dtype).reshape(1, self.heads, 1, -1)
+            query = query.expand(len(keys), -1, -1, -1)
+            vector = join_heads(attend(query, keys, values, present=present))[:, 0]
         return vector + states[0] if states else vector
 
 

@@ -24,6 +24,7 @@ from stringline.datasets.contract.argument_checks import (
 )
 from stringline.datasets.contract.contract import Array, Camera, Observation
 from stringline.datasets.contract.instructions import NOTHING_SAID, instruction_number
+from stringline.datasets.loading.workspace_clouds import CloudMaker
 from stringline.encoders.positions.precision import values_are_hidden
 from stringline.policies.networks.inputs import TokenPlaces
 
@@ -267,6 +268,17 @@ class ObservationEncoderInterface(Protocol):
     def __call__(self, observation: Mapping[str, Tensor]) -> ConditioningTokens:
         """Encodes a batch: at least `keys`, each with a leading batch axis."""
         ...
+
+
+@runtime_checkable
+class CloudEncoder(Protocol):
+    """An observation encoder for which windows of chunks contain point clouds, not images.
+
+    Attributes:
+        clouds: Makes the clouds.
+    """
+
+    clouds: CloudMaker
 
 
 @dataclass(frozen=True)

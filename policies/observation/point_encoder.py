@@ -218,18 +218,9 @@ class PointEncoder(nn.Module):
             key: read_key(observation, key).cpu().numpy()
             for key in self._read_for_clouds(observation)
         }
-        count = len(observation["joints/position"])
-        clouds = [
-            self.maker({key: array[row] for key, array in plain.items()}) for row in range(count)
-        ]
-        made = {
-            "points": np.stack([cloud.points for cloud in clouds]),
-            "colours": np.stack([cloud.colours for cloud in clouds]),
-            "count": np.array([cloud.count for cloud in clouds]),
-            "support": np.array([cloud.support for cloud in clouds], np.float32),
-        }
+        made = self.maker.batch(plain)
         return dict(observation) | {
-            f"{PREFIX}{key}": torch.from_numpy(array).to(device) for key, array in made.items()
+            key: torch.from_numpy(array).to(device) for key, array in made.items()
         }
 
     def _read_for_clouds(self, observation: Mapping[str, Tensor]) -> list[str]:

@@ -28,6 +28,12 @@ NETWORK = (
     "+policy.observation_encoder.network.options={channels: [8, 8, 16, 16], layers: [1, 1, 1, 1]}"
 )
 SMALL_ENCODERS = {
+    "dp3": [
+        "policy.observation_encoder.clouds.points=32",
+        "policy.observation_encoder.workspace=[[-2,-2,-2],[2,2,2]]",
+        "policy.observation_encoder.state=joints",
+        "policy.observation_encoder.previous_steps=0",
+    ],
     "places": ["policy.observation_encoder.dim=32", "policy.observation_encoder.depth=1"],
     "resnet18": ["policy.observation_encoder.dim=32", NETWORK],
     "resnet18_keypoints": [NETWORK],

@@ -158,8 +158,25 @@ def test_absent_tokens_have_no_effect(denoiser: UnetDenoiser) -> None:
 
 def test_a_single_conditioning_token_is_mapped_linearly(denoiser: UnetDenoiser) -> None:
     conditioning = torch.randn(3, 1, 12)
+    assert denoiser.conditioning_kv is not None
     value = denoiser.conditioning_kv(conditioning)[:, 0, 24:]
     torch.testing.assert_close(denoiser.pool(denoiser.precompute(conditioning)), value)
+
+
+def test_without_pooling_the_only_token_is_the_condition() -> None:
+    """As published: the network has no other parameters than the U-Net."""
+    plain = UnetDenoiser(
+        replace(SMALL, condition_dim=None), action_dim=5, chunk=8, conditioning_dim=10
+    )
+    assert sized(plain) == sized(plain.network)
+    noisy, level, token = torch.randn(2, 3, 8, 5), torch.rand(2, 3), torch.randn(2, 1, 10)
+    found = plain(noisy, level, plain.precompute(token))
+    expected = plain.network(noisy[:, 1], level[:, 1], token[:, 0])
+    torch.testing.assert_close(found[:, 1], expected, atol=1e-5, rtol=1e-4)
+    with pytest.raises(ValueError, match=r"2 tokens; allowed .*condition_dim=null: one"):
+        plain.precompute(torch.randn(2, 2, 10))
+    with pytest.raises(ValueError, match="condition_dim"):
+        ConditionalUnet(replace(SMALL, condition_dim=None), 5)
 
 
 def test_every_parameter_learns(denoiser: UnetDenoiser) -> None:

@@ -44,7 +44,7 @@ def test_disturbances_and_variation_are_options() -> None:
     assert varied == replace(plain, varied=True, noise_rad=0.03)
 
 
-@pytest.mark.parametrize("recipe", ["keyposes", "diffusion", "kuka_pick"])
+@pytest.mark.parametrize("recipe", ["keyposes", "diffusion", "dp3", "kuka_pick"])
 def test_the_demonstration_trains_as_the_training(recipe: str) -> None:
     """The default is that of `stringline-train training_recipe=keyposes`."""
     cameras = "policy.observation_encoder.cameras=[overhead,wrist_left,wrist_right]"
