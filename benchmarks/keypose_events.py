@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.datasets.embodiments.arm_commands import JointCommands
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.loading.keyposes import (
     Keyposes,
@@ -136,7 +137,9 @@ def measure(task: str, seeds: range, *, human_like: bool) -> dict[str, Any]:
             if not recording.success:
                 continue
             hz = world.contract.control_hz
-            motion = commanded_motion(recording.arrays["action"], world.embodiment, hz)
+            motion = commanded_motion(
+                recording.arrays["action"], JointCommands(world.embodiment), hz
+            )
             true = list(true_events(np.array(watched.held), motion))
             found = list(found_events(find_keyposes(motion)))
             counts["episodes"] += 1

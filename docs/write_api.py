@@ -2,12 +2,12 @@
 
     python docs/write_api.py
 
-Run it after a change to `PUBLIC` in `.src/stringline/__init__.py` or to the first sentence of a
-public docstring; a test compares.
+Run it after a change to `PUBLIC` in `.src/stringline/__init__.py`; a test compares.
 """
 
 import ast
 from pathlib import Path
+from textwrap import fill
 
 from stringline import PUBLIC
 
@@ -18,15 +18,32 @@ INTRODUCTION = """# Public API
 
     from stringline import CayleyString, EpisodeStore, load_policy
 
+    help(CayleyString)  # Arguments with shapes, units and frames; `make docs` builds pages of them.
+
 These names are stable: programs import them, and YAML files and checkpoints name them as
 `_target_` (`stringline.CayleyString`). `import stringline` loads no library; each name is imported
 on its first use. All other modules are internal: they may move or change without notice.
-`make docs` builds reference pages of these names from their docstrings.
+[Python](python.md) shows the most important names in a program.
 
 `stringline.testing` is public as well. It checks what your own classes promise: `check_policy` and
 `check_training` a policy, `check_encoding` a position encoding, `check_reader` a reader of a
-format, and `check_driver` a driver. Each raises an AssertionError that says what does not hold.
+format, `check_task` a task with its expert, `check_workcell` a simulated robot, `check_driver` a
+driver and `check_state` what it reads. Each raises an AssertionError that says what does not hold.
 """
+# The pages that explain the names of a subject.
+GUIDES = {
+    "Data and embodiments": ("data.md", "my-robot.md"),
+    "Labelled images": ("images.md",),
+    "Augmentation": ("data.md#loading-for-training",),
+    "Foreign formats": ("formats.md",),
+    "Position encodings": ("encodings.md",),
+    "Coordinates and vision": ("space.md", "policies.md#observation-encoders"),
+    "Perception": ("perception.md",),
+    "Training": ("policies.md#training",),
+    "Policies": ("policies.md", "keyposes.md", "remote.md"),
+    "Simulation": ("simulation.md", "tasks.md", "my-robot.md"),
+    "Robots": ("robots.md", "my-robot.md#the-real-arm"),
+}
 
 
 def main() -> None:
@@ -37,17 +54,21 @@ def main() -> None:
 
 def page() -> str:
     """Returns the text of `docs/api.md`."""
-    parts = [INTRODUCTION]
-    for subject, modules in PUBLIC.items():
-        rows = [
-            f"| `{name}` | {summary} |"
-            for module, names in modules.items()
-            for name, summary in summaries(module, names).items()
-        ]
-        parts.append(
-            "\n".join((f"## {subject}\n", "| name | description |", "|---|---|", *rows, ""))
-        )
-    return "\n".join(parts)
+    return "\n".join((INTRODUCTION, *map(section, PUBLIC)))
+
+
+def section(subject: str) -> str:
+    """Returns the names of a subject in the order of the alphabet.
+
+    Raises:
+        ValueError: A name has no docstring.
+    """
+    guides = ", ".join(f"[{guide.partition('#')[0]}]({guide})" for guide in GUIDES[subject])
+    for module, names in PUBLIC[subject].items():
+        check_docstrings(module, names)
+    public = sorted((name for names in PUBLIC[subject].values() for name in names), key=str.lower)
+    listed = fill(", ".join(f"`{name}`" for name in public), 100)
+    return "\n".join((f"## {subject}\n", f"Explained in {guides}.\n", listed, ""))
 
 
 def stub() -> str:
@@ -66,21 +87,20 @@ def stub() -> str:
     return "\n".join(("# Written by docs/write_api.py.", *sorted(lines), "", *table, ""))
 
 
-def summaries(module: str, names: tuple[str, ...]) -> dict[str, str]:
-    """Returns the first sentence of each name's docstring, without importing its module.
+def check_docstrings(module: str, names: tuple[str, ...]) -> None:
+    """Checks that each name has a docstring, without importing its module.
 
     Raises:
-        ValueError: A name has no docstring.
+        ValueError: A name has none.
     """
     body = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text()).body
-    found = {}
-    for statement, following in zip(body, [*body[1:], None], strict=True):
-        name = _defined(statement)
-        if name in names:
-            found[name] = _sentence(_docstring(statement, following))
-    if missing := [name for name in names if not found.get(name)]:
+    found = {
+        _defined(statement)
+        for statement, following in zip(body, [*body[1:], None], strict=True)
+        if _docstring(statement, following)
+    }
+    if missing := [name for name in names if name not in found]:
         raise ValueError(f"{module}: no docstring for {', '.join(missing)}.")
-    return {name: found[name] for name in names}
 
 
 def _defined(statement: ast.stmt) -> str:
@@ -102,11 +122,6 @@ def _docstring(statement: ast.stmt, following: ast.stmt | None) -> str:
     if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
         return str(following.value.value)
     return ""
-
-
-def _sentence(text: str) -> str:
-    """Returns the first paragraph of a docstring in one line."""
-    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

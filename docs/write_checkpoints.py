@@ -15,12 +15,12 @@ FOLDER = ROOT / "policies" / "checkpoints"
 INTRODUCTION = """\
 # Checkpoints
 
-These checkpoints have names, which all commands with an option `checkpoint` accept:
+All commands with an option `checkpoint` accept these names:
 
     stringline-eval checkpoint={example}
     stringline-deploy checkpoint={example} robot=aloha_emulated
 
-For an unknown name, the commands print the list. Success rates have 95 % Wilson intervals.
+Success rates have 95 % Wilson intervals.
 
 | name | robot | tasks | success | size | where |
 |---|---|---|---|---|---|
@@ -34,15 +34,12 @@ with the SHA-256 of the checkpoint:
     stringline-eval checkpoint=https://HOST/FOLDER@sha256:HEX
     stringline-eval checkpoint=hf://USER/REPOSITORY/FOLDER@sha256:HEX
 
-- The address is that of a folder with `checkpoint.yaml` and `weights.safetensors`. Other files are
-  never read.
+- The address is that of a folder with `checkpoint.yaml` and `weights.safetensors`.
 - The publisher of a checkpoint finds HEX with
   `cat checkpoint.yaml weights.safetensors | sha256sum`. An address without HEX is refused. A folder
   on the disk may have one too: `checkpoint=FOLDER@sha256:HEX`.
-- The files are fetched once into `$XDG_CACHE_HOME/stringline/checkpoints` (by default in
-  `~/.cache`) and verified before every use. With a copy in the cache no network is needed. A
-  download that fails, is interrupted, or has another SHA-256 or too many bytes leaves nothing
-  behind. The limit is the size in the index, and 16 GiB for other addresses.
+- The files, at most 16 GiB, are fetched once into `$XDG_CACHE_HOME/stringline/checkpoints` (by
+  default in `~/.cache`) and verified before every use.
 - `https://` and `s3://` need `pip install "stringline[remote]"`, and `hf://` needs
   `pip install "stringline[hub]"`.
 

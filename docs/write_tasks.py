@@ -1,4 +1,4 @@
-"""Writes docs/tasks.md and docs/tasks.png from the tasks and from measurements of their experts.
+"""Writes docs/tasks.md, its images, and the tables of docs/lab/experts.md.
 
     M="python benchmarks/experts.py --seeds 100"
     $M --json docs/experts.json
@@ -22,6 +22,7 @@ expert leaves it (seed 0).
 import argparse
 import inspect
 import json
+import re
 from pathlib import Path
 from textwrap import fill
 
@@ -34,10 +35,16 @@ from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment
 from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.statistics.intervals import Rate
+from stringline.sim.tasks.dish_tasks import DishTask
+from stringline.sim.tasks.hand_over_tasks import HandOverTask
+from stringline.sim.tasks.insertion_tasks import InsertionTask
 from stringline.sim.tasks.task_registry import TASKS, make_task
 from stringline.sim.worlds.gym_aloha import TASK_MODELS
 
 FOLDER = Path(__file__).parent
+EXPERTS = FOLDER / "lab" / "experts.md"
+BEGIN, END = "<!-- experts: begin -->", "<!-- experts: end -->"
+BASES = (DishTask, HandOverTask, InsertionTask)  # Named by the docstrings of their tasks.
 SEEN, UNSEEN, THIRD_PARTY = "experts.json", "experts_unseen.json", "experts_third_party.json"
 LOW, HIGH, DISTRACTORS = (
     "experts_low_table.json",
@@ -72,46 +79,44 @@ VIEWS = {
 INTRODUCTION = """\
 # Tasks
 
-The first twelve tasks are those of the ALOHA experiments of STRING (Schenck et al., 2025, table 5),
-eight of which were never published. Object models were made for Stringline. Both arms stand at one
-table, which four RGB-D cameras observe (overhead, both wrists, table level); an action is 14 joint
-targets, 50 times per second.
-
-Success is geometric, never contact alone: objects inside their goal, released, at rest for half a
-second. `table_height` (metres) moves the table with the goal. `start_spread` chooses the start of
-the arms (0: home, the default of ALOHA; 1, that of KUKA: a random reachable pose around it, at
-least 2 cm from everything else), and `strict=true` counts no drops
-([rules](simulation.md#versions)).
+The first twelve tasks are those of the ALOHA experiments of STRING (Schenck et al., 2025, table 5).
+Both arms stand at one table, which four RGB-D cameras observe (overhead, both wrists, table level);
+an action is 14 joint targets, 50 times per second.
 
     stringline-collect task={example} output=runs/{example} episodes=50
-    stringline-collect task={example} output=runs/varied +task.options.start_spread=1
     stringline-collect task={example} output=runs/plain +task.options.start_spread=1 varied=false
     stringline-demo task={example} minutes=30 output=runs/{example}_demo
 
+**Success** is geometric, never contact alone: objects inside their goal, touched by no arm, at rest
+for half a second. `strict=true` also counts no drops ([rules](simulation.md#versions)).
+
+**Start.** `start_spread` chooses the start of the arms: 0 is home, the default of ALOHA; 1, the
+default of KUKA, a random reachable pose around it, at least 2 cm from everything else.
+`table_height` (metres) moves the table with the goal. U(a, b) is a uniform range. Sizes of the
+objects are in the docstrings of the tasks (`sim/tasks`).
+
+**Experts** read the true poses and run in closed loop. They succeed on 98 to 100 % of the starts
+([measurements](lab/experts.md)). "length" is the mean duration of their episodes and its variation.
+
 | option of collections | effect |
 |---|---|
-| `varied=false` | the expert acts in one way at one pace: of the grasps in reach that which turns \
-the gripper least from home, numbers in the middle of their ranges; from a varied start it goes \
-home first, as experts of recesses and insertions always do. Otherwise grasps, meeting places and \
-pace are drawn |
+| `varied=false` | the expert acts in one way at one pace; from a varied start it goes home first. \
+Otherwise grasps, meeting places and pace are drawn |
 | `lost_grasps=0.2` | in a fifth of the episodes the gripper opens once during a grasp, and the \
 expert grasps again |
 | `missed_grasps=0.4` | in two fifths an arm is displaced by 1 to 4.5 cm and up to 26 degrees near \
 an object, and the expert approaches again |
-| `human_like=true` | the expert moves as a person by teleoperation: it trembles by 3 mm at 4 to \
-10 Hz, goes beyond its targets and comes back, pauses between motions, narrows the gripper in \
-flight, and grasps a second time in place after a quarter of the closings |
+| `human_like=true` | the expert moves as a person by teleoperation: tremor of 3 mm at 4 to 10 Hz, \
+overshoot, pauses, a gripper that narrows in flight, a second grasp after a quarter of closings |
 
-The grasps disturb the execution only: recorded actions are the commands of the expert. With \
-`human_like=true` the recorded actions are those of the hand.
-
-Experts read the true poses and run in closed loop. Their rates have Wilson 95 % intervals, on seeds
-0 to 99 from home and on 1000 to 1099, which were not used for tuning. "Varied start", "lost grasp"
-(in every episode) and "plain" (`varied=false`) are with `start_spread=1`, on ALOHA also with
-`strict=true`, on seeds 0 to 19; `-` and a missing column are not measured.
-`docs/write_tasks.py` lists the commands and writes this page.
+Lost and missed grasps are not in the recorded actions, which are the commands of the expert. With
+`human_like=true` they are those of the hand.
 
 ![Every task at its start and at its end](tasks.png)
+
+"""
+RULES = """\
+## Common rules
 
 """
 KUKA = """\
@@ -120,21 +125,26 @@ KUKA = """\
 One KUKA LBR iiwa 14, or two that face each other across a table, with grippers that open 110 mm, an
 overhead camera and one at each wrist. The table can be up to 10 cm lower or higher. An action is 8
 joint targets for each arm. Depth has the noise of a stereo camera unless `depth_noise` is 0
-([shifts](shifts.md)). The object to pick or place has one of 24 forms, drawn for each episode.
+([shifts](shifts.md)).
 
 ![Every task of the KUKA workcell at its start and at its end](tasks_kuka.png)
 
 """
+EXPERTS_TEXT = """\
+Wilson 95 % intervals, on seeds 0 to 99 from home and on 1000 to 1099, which were not used for
+tuning. "Varied start", "lost grasp" (in every episode) and "plain" (`varied=false`) are with
+`start_spread=1`, on ALOHA also with `strict=true`, on seeds 0 to 19; `-` and a missing column are
+not measured. `docs/write_tasks.py` lists the commands and writes these tables.
+"""
 THIRD_PARTY_TEXT = """\
 ## Third-party environments
 
-Tasks of other projects run with the same commands. Their physics, initial states and success
-criteria are [those of the projects](third-party.md).
+[Tasks of other projects](third-party.md) run with the same commands. Their physics, initial states
+and success criteria are those of the projects.
 
-| task | instruction | stages | expert, seeds 0 to 99 |
-|---|---|---|---|
+| task | instruction | stages |
+|---|---|---|
 {rows}
-| `aloha_sim_hand_over_banana`, ... | from DeepMind's aloha_sim | start, success | - |
 
 Your own tasks: [my-robot.md](my-robot.md).
 """
@@ -151,6 +161,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     (FOLDER / "tasks.md").write_text(page())
+    EXPERTS.write_text(with_tables(EXPERTS.read_text()))
     if not given.text_only:
         for cell in given.images:
             sheet([images(name) for name in names(cell)]).save(FOLDER / FILES[cell], optimize=True)
@@ -159,24 +170,25 @@ def main() -> None:
 def page() -> str:
     """Returns the page."""
     parts = [INTRODUCTION.format(example=names("aloha")[0]) + table("aloha")]
-    parts += [*map(section, names("aloha")), KUKA + table("kuka")]
-    parts += [*map(section, names("kuka")), third_party()]
+    parts += [RULES + "\n\n".join(map(rule, BASES)) + "\n", *map(section, names("aloha"))]
+    parts += [KUKA + table("kuka"), *map(section, names("kuka")), third_party()]
     return "\n".join(parts)
+
+
+def with_tables(text: str) -> str:
+    """Returns the page of the experts with the present tables between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    tables = "\n".join((EXPERTS_TEXT, *map(rates, COLUMNS_OF), other_rates()))
+    return f"{before}{BEGIN}\n{tables}{END}{rest.partition(END)[2]}"
 
 
 def table(cell: str) -> str:
     """Returns the table of the tasks of a cell, and the ranges in which their arms start."""
-    columns = {
-        title: found
-        for title, file in (COLUMNS_OF[cell] | VARIED_COLUMNS).items()
-        if (found := measured(file)).keys() & {*names(cell)}
-    }
-    titles = ["task", "instruction", *columns, "length"]
     starts = dict.fromkeys(str(make_task(name).starts_within()) for name in names(cell))
     lines = [
-        f"| {' | '.join(titles)} |",
-        "|---" * len(titles) + "|",
-        *(row(name, *columns.values()) for name in names(cell)),
+        "| task | instruction | length |",
+        "|---|---|---|",
+        *map(row, names(cell)),
         "",
         *(fill(f"Varied start of each arm, around home: {one}.", 100) for one in starts),
         "",
@@ -196,17 +208,41 @@ def measured(file: str) -> dict[str, dict[str, object]]:
     return {entry["name"].removeprefix("experts/"): entry for entry in entries}
 
 
-def row(name: str, *columns: dict[str, dict[str, object]]) -> str:
-    """Returns a task's line in the table."""
-    task = make_task(name)
-    lengths = next((found[name] for found in columns if name in found), None)
+def row(name: str) -> str:
+    """Returns a task's line in the table of tasks."""
+    found = measured(SEEN).get(name)
     length = (
-        f"{lengths['seconds']:.1f} s ± {lengths['length_variation']:.0%}".replace("%", " %")
-        if lengths
+        f"{found['seconds']:.1f} s ± {found['length_variation']:.0%}".replace("%", " %")
+        if found
         else MISSING
     )
-    rates = " | ".join(rate(found.get(name)) for found in columns)
-    return f"| [{name}](#{name}) | {task.instruction} | {rates} | {length} |"
+    return f"| [{name}](#{name}) | {make_task(name).instruction} | {length} |"
+
+
+def rates(cell: str) -> str:
+    """Returns the table of the rates of the experts of a cell."""
+    columns = {
+        title: found
+        for title, file in (COLUMNS_OF[cell] | VARIED_COLUMNS).items()
+        if (found := measured(file)).keys() & {*names(cell)}
+    }
+    lines = [
+        f"| task | {' | '.join(columns)} |",
+        "|---" * (1 + len(columns)) + "|",
+        *(
+            f"| `{name}` | {' | '.join(rate(found.get(name)) for found in columns.values())} |"
+            for name in names(cell)
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def other_rates() -> str:
+    """Returns the table of the rates of the experts of third-party tasks."""
+    found = measured(THIRD_PARTY)
+    rows = [f"| `{name}` | {rate(found.get(name))} |" for name in TASK_MODELS]
+    return "\n".join(("| third-party task | seeds 0 to 99 |", "|---|---|", *rows, ""))
 
 
 def rate(entry: dict[str, object] | None) -> str:
@@ -218,23 +254,25 @@ def rate(entry: dict[str, object] | None) -> str:
     return str(Rate(counts["successes"], counts["trials"]))
 
 
+def rule(base: type) -> str:
+    """Returns the rule that tasks of a base class share, the first paragraphs of its docstring."""
+    first, second, *_ = inspect.cleandoc(base.__doc__ or "").split("\n\n")
+    text = second if first.startswith("The base class") else f"{first} {second}"
+    return fill(f"`{base.__name__}`: {' '.join(text.split())}", 100)
+
+
 def section(name: str) -> str:
     """Returns what is said about a task."""
     task = make_task(name)
-    text = (
-        inspect.cleandoc(type(task).__doc__ or "").split("\n\nArgs:")[0].split("\n\nAttributes:")[0]
-    )
-    return "\n".join([f"## {name}", "", text, "", f"Stages: {', '.join(task.stages)}.", ""])
+    described = inspect.cleandoc(type(task).__doc__ or "")
+    text = re.split(r"\n\n(?:Args|Attributes|Sizes)\b", described)[0]
+    return "\n".join([f"## {name}", "", f"{text} Stages: {', '.join(task.stages)}.", ""])
 
 
 def third_party() -> str:
     """Returns what is said about the tasks of others."""
-    found = measured(THIRD_PARTY)
     rows = [
-        (
-            f"| `{name}` | {kind.instruction} | {', '.join(kind.stages)} | "
-            f"{rate(found[name]) if name in found else '-'} |"
-        )
+        f"| `{name}` | {kind.instruction} | {', '.join(kind.stages)} |"
         for name, kind in TASK_MODELS.items()
     ]
     return THIRD_PARTY_TEXT.format(rows="\n".join(rows))

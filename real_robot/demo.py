@@ -3,11 +3,12 @@
 from omegaconf import DictConfig, OmegaConf
 
 from stringline.datasets.command.application import run
+from stringline.sim.worlds.task_settings import with_interpreter
 
 
 def main() -> None:
     """Runs the command."""
-    run("demo", _demo)
+    run("demo", _demo, complete=with_interpreter)
 
 
 def _demo(config: DictConfig) -> None:

@@ -66,7 +66,12 @@ from stringline.sim.training.training_data import (
     tensors,
     training_batches,
 )
-from stringline.sim.training.training_plan import TrainingPlan, decided, report_placed_tokens
+from stringline.sim.training.training_plan import (
+    TrainingPlan,
+    decided,
+    report_placed_tokens,
+    with_policy_of_checkpoint,
+)
 from stringline.sim.training.training_settings import Initialisation, TrainingSettings
 
 if TYPE_CHECKING:
@@ -250,6 +255,7 @@ def _next_evaluation(plan: TrainingPlan) -> dict[str, str]:
 def _plan(config: DictConfig, overrides: Sequence[str]) -> TrainingPlan:
     """Reads the configuration, looks at the data, and decides what the command line leaves open."""
     check_overrides(overrides)
+    config = with_policy_of_checkpoint(config, overrides)
     trainer: Trainer = build(_plain(config.trainer))
     check_hardware(trainer)
     plain = _plain(config)

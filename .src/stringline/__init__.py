@@ -18,6 +18,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "datasets.embodiments.aloha": ("ALOHA",),
         "datasets.embodiments.embodiment": (
             "CameraMount",
+            "CapsuleMount",
             "Chain",
             "Embodiment",
             "JointSpec",
@@ -209,7 +210,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "sim.props.insertion_parts": ("Block",),
         "sim.props.mesh_objects": ("MeshFolder",),
         "sim.props.prop": ("FLAT_CONTACT", "Prop"),
-        "sim.robots.workcells": ("StartRange", "Workcell"),
+        "sim.robots.workcells": ("ALOHA_CELL", "KUKA_CELL", "StartRange", "Workcell"),
         "sim.rollout.cluster": ("LocalCluster",),
         "sim.rollout.ray_cluster": ("RayCluster",),
         "sim.rollout.slurm_cluster": ("SlurmCluster",),
@@ -223,7 +224,12 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "sim.worlds.world_registry": ("open_world",),
     },
     "Robots": {
-        "real_robot.driver_interface.driver": ("ArmDriver", "ArmState"),
+        "real_robot.driver_interface.driver": (
+            "ArmDriver",
+            "ArmState",
+            "RobotNotReadyError",
+            "SafeCommand",
+        ),
         "real_robot.emulated_evaluation.loop_evaluation": ("LoopEvaluation",),
         "real_robot.robots.arm_backend": ("ArmBackend",),
         "real_robot.safety.filter": ("SafetyFilter",),

@@ -10,6 +10,7 @@ from stringline.datasets.contract.contract import Camera as Camera
 from stringline.datasets.contract.contract import Contract as Contract
 from stringline.datasets.embodiments.aloha import ALOHA as ALOHA
 from stringline.datasets.embodiments.embodiment import CameraMount as CameraMount
+from stringline.datasets.embodiments.embodiment import CapsuleMount as CapsuleMount
 from stringline.datasets.embodiments.embodiment import Chain as Chain
 from stringline.datasets.embodiments.embodiment import Embodiment as Embodiment
 from stringline.datasets.embodiments.embodiment import FingerTravel as FingerTravel
@@ -168,6 +169,8 @@ from stringline.policies.remote.client import RemotePolicy as RemotePolicy
 from stringline.policies.remote.server import serve as serve
 from stringline.real_robot.driver_interface.driver import ArmDriver as ArmDriver
 from stringline.real_robot.driver_interface.driver import ArmState as ArmState
+from stringline.real_robot.driver_interface.driver import RobotNotReadyError as RobotNotReadyError
+from stringline.real_robot.driver_interface.driver import SafeCommand as SafeCommand
 from stringline.real_robot.emulated_evaluation.loop_evaluation import LoopEvaluation as LoopEvaluation
 from stringline.real_robot.robots.arm_backend import ArmBackend as ArmBackend
 from stringline.real_robot.safety.filter import SafetyFilter as SafetyFilter
@@ -187,6 +190,8 @@ from stringline.sim.props.mesh_objects import MeshFolder as MeshFolder
 from stringline.sim.props.objects import Graspable as Graspable
 from stringline.sim.props.prop import FLAT_CONTACT as FLAT_CONTACT
 from stringline.sim.props.prop import Prop as Prop
+from stringline.sim.robots.workcells import ALOHA_CELL as ALOHA_CELL
+from stringline.sim.robots.workcells import KUKA_CELL as KUKA_CELL
 from stringline.sim.robots.workcells import StartRange as StartRange
 from stringline.sim.robots.workcells import Workcell as Workcell
 from stringline.sim.rollout.cluster import LocalCluster as LocalCluster

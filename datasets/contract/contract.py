@@ -40,7 +40,7 @@ imports neither torch nor MuJoCo.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -104,6 +104,9 @@ class Camera:
             )
 
 
+_DECLARED = ("scale", "offset", "limits", "speed")
+
+
 @dataclass(frozen=True)
 class ActionDimension:
     """One dimension of an action.
@@ -111,10 +114,16 @@ class ActionDimension:
     Attributes:
         name: Unique name, such as `left/waist`.
         arm: Name of the arm that moves.
-        kind: Kind of the command.
+        kind: Kind of the command; positions and rotation vectors, three numbers each in the order
+            x, y, z, are those of `T_base_gripper/<arm>`.
         mode: Absolute target, or relative to the measured state.
         unit: `rad`, `m`, `opening` (gripper, 0 closed to 1 open).
-        frame: `joint`, or the reference frame of a Cartesian dimension.
+        frame: `joint`, or the reference frame of a Cartesian dimension: `base`, or for relative
+            ones `gripper`.
+        scale: What the number 1 means more than 0, in the unit; negative if a larger number closes.
+        offset: What the number 0 means, in the unit.
+        limits: Least and greatest number; the robot clips others. None: unknown.
+        speed: Fastest change that the robot follows, units/s. None: unknown.
     """
 
     name: str
@@ -123,6 +132,37 @@ class ActionDimension:
     mode: ActionMode = "absolute"
     unit: str = "rad"
     frame: str = "joint"
+    scale: float = 1.0
+    offset: float = 0.0
+    limits: tuple[float, float] | None = None
+    speed: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.scale or not np.isfinite([self.scale, self.offset]).all():
+            raise ValueError(
+                f"Action dimension {self.name!r} has scale {self.scale:g} and offset "
+                f"{self.offset:g}; allowed: finite numbers, and no scale of 0."
+            )
+        if self.limits is not None:
+            object.__setattr__(self, "limits", tuple(map(float, self.limits)))
+            if len(self.limits) != 2 or not self.limits[0] < self.limits[1]:
+                raise ValueError(
+                    f"Action dimension {self.name!r} has limits {self.limits}; allowed: the least "
+                    "and the greatest number."
+                )
+        if self.speed is not None and not 0 < self.speed < math.inf:
+            raise ValueError(
+                f"Action dimension {self.name!r} has speed {self.speed:g}; allowed: above 0."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as plain data, without declarations that say nothing."""
+        plain = asdict(self)
+        plain["limits"] = None if self.limits is None else list(self.limits)
+        silent = {each.name: each.default for each in fields(self) if each.name in _DECLARED}
+        return {
+            key: each for key, each in plain.items() if key not in silent or each != silent[key]
+        }
 
 
 @dataclass(frozen=True)
@@ -202,7 +242,8 @@ class Contract:
         plain["cameras"] = [
             dict(camera, distortion=list(camera["distortion"])) for camera in plain["cameras"]
         ]
-        plain |= {key: list(plain[key]) for key in ("joints", "arms", "action")}
+        plain |= {key: list(plain[key]) for key in ("joints", "arms")}
+        plain["action"] = [each.to_dict() for each in self.action]
         return {key: value for key, value in plain.items() if key != "kinematics" or value}
 
     @classmethod
@@ -238,9 +279,13 @@ class Contract:
             if required != got:
                 found.append(f"{name}: {_brief(required)} is required, {_brief(got)} is offered.")
         if self.kinematics != offered.kinematics:
+            ours = self.kinematics or {}
+            theirs = offered.kinematics or {}
+            parts = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
             found.append(
-                f"kinematics: those of {self.embodiment!r} are required, others are offered. "
-                "Import the recordings with the same file of the embodiment."
+                f"kinematics: those of {self.embodiment!r} are required, others are offered "
+                f"(different: {', '.join(parts)}). Use the same file of the embodiment for "
+                "recordings and robot."
             )
         available = {camera.name: camera for camera in offered.cameras}
         for camera in self.cameras:

@@ -89,6 +89,19 @@ def rotation_of(quat: ArrayLike) -> Matrix:
     )
 
 
+def rotation_vector(rotation: Matrix) -> Matrix:
+    """Returns axis times angle (3,), the angle 0 to pi, of a rotation matrix (3, 3)."""
+    w, *axis = quaternion(rotation)
+    sine = float(np.linalg.norm(axis))
+    return np.asarray(axis) * (2.0 * np.arctan2(sine, w) / sine) if sine > 1e-12 else np.zeros(3)
+
+
+def turned(vector: Matrix) -> Matrix:
+    """Returns the rotation matrix (3, 3) of a rotation vector (3,) in rad."""
+    angle = float(np.linalg.norm(vector))
+    return rotation_about(vector / angle, angle) if angle > 1e-12 else np.eye(3)
+
+
 def rotation_of_angles(rpy: ArrayLike) -> Matrix:
     """Returns Rz(yaw) Ry(pitch) Rx(roll) (3, 3) of angles (3,) in rad, as in URDF."""
     roll, pitch, yaw = (

@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.contract import LABELLED_STEPS, LABELS, Array, Contract
-from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.arm_commands import arm_commands
 from stringline.datasets.loading.gripper_commands import with_commands
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,
     PREFIX,
+    Motion,
     NoKeyposeError,
     commanded_motion,
-    commanding_embodiment,
     find_keyposes,
+    measured_poses,
 )
 from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
@@ -118,7 +119,8 @@ class Labels:
         actions = np.asarray(episode.arrays["action"])
         motions = episode.arrays[LABELS]
         places = {int(step): number for number, step in enumerate(steps)}
-        embodiment = commanding_embodiment(contract) if events else None
+        commands = arm_commands(contract) if events else None
+        measured = measured_poses(episode) if events else None
         windows: list[int] = []
         found: list[Array] = []
         targets: list[dict[str, Array]] = []
@@ -126,8 +128,11 @@ class Labels:
             if step not in places:
                 continue
             course = np.concatenate([actions[:step], np.asarray(motions[row])])
-            if events is not None and embodiment is not None:
-                target = _first_event(course, step, embodiment, contract.control_hz, events)
+            if events is not None and commands is not None and measured is not None:
+                motion = commanded_motion(
+                    course, commands, contract.control_hz, measured[: step + 1]
+                )
+                target = _first_event(motion, step, events)
                 if target is None:
                     continue
                 targets.append(target)
@@ -142,12 +147,10 @@ class Labels:
         return cls(np.array(windows, np.int64), np.stack(found), keyposes)
 
 
-def _first_event(
-    course: Array, step: int, embodiment: Embodiment, control_hz: float, events: KeyposeSettings
-) -> dict[str, Array] | None:
-    """Returns the targets of the first event from a step of a course on, or None without one."""
+def _first_event(motion: Motion, step: int, events: KeyposeSettings) -> dict[str, Array] | None:
+    """Returns the targets of the first event from a step of a motion on, or None without one."""
     try:
-        keyposes = find_keyposes(commanded_motion(course, embodiment, control_hz), events)
+        keyposes = find_keyposes(motion, events)
     except NoKeyposeError:
         return None
     targets = keyposes.targets(np.array([step]))

@@ -19,10 +19,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stringline.datasets.contract.contract import Array, Contract
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
-from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.embodiment_record import embodiment_of
+from stringline.datasets.contract.contract import Array
+from stringline.datasets.embodiments.arm_commands import ArmCommands, arm_commands
 from stringline.datasets.embodiments.transforms import angle_between
 from stringline.datasets.loading.gripper_commands import (
     REST,
@@ -36,6 +34,10 @@ from stringline.datasets.store.episode import StoredEpisode
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NO_EVENT = -1
+FLIGHT_S = 0.5
+"""Time within which a stroke that begins in flight has reached what it is for, s."""
+TURN_RAD = 0.6
+"""Angle from which a bend of a way is a corner, rad."""
 PREFIX = "keypose/"
 
 
@@ -134,43 +136,24 @@ class Motion:
         return max(round(seconds * self.control_hz), 1)
 
 
-def commanding_embodiment(contract: Contract, purpose: str = "Keyposes") -> Embodiment:
-    """Returns the embodiment whose absolute joint targets the actions of a contract are.
+def commanded_motion(
+    action: Array, commands: ArmCommands, control_hz: float, measured: Array | None = None
+) -> Motion:
+    """Returns the motion of actions (T, A).
 
-    Raises:
-        ValueError: There is none: the embodiment is unknown, or actions are something else.
+    Args:
+        action: The actions.
+        commands: What they command.
+        control_hz: Actions per second.
+        measured: (S, N, 4, 4) measured `T_base_gripper` of the first S steps, for `HandCommands`.
     """
-    embodiment = embodiment_of(contract)
-    if embodiment is None:
-        raise ValueError(
-            f"{purpose} need the kinematics of the robot; got embodiment {contract.embodiment!r}; "
-            f"allowed: {', '.join(EMBODIMENTS)}. Import the recordings with "
-            "layout.embodiment=FILE.urdf, FILE.yaml or NAME, or train policy=diffusion, which "
-            "needs no kinematics."
-        )
-    joints = [(joint.name, "absolute") for joint in embodiment.joints]
-    if [(entry.name, entry.mode) for entry in contract.action] != joints:
-        raise ValueError(
-            f"{purpose} need absolute joint targets of {embodiment.name} as actions; got "
-            f"{', '.join(f'{entry.name} ({entry.mode})' for entry in contract.action)}. Import the "
-            "recordings with these actions, or train policy=diffusion."
-        )
-    return embodiment
+    return Motion(*commands.motion(action.astype(np.float64), measured), control_hz)
 
 
-def commanded_motion(action: Array, embodiment: Embodiment, control_hz: float) -> Motion:
-    """Returns the commanded motion of absolute joint targets (T, J) of an embodiment."""
-    q = action.astype(np.float64)
-    poses = embodiment.forward_kinematics(q)
-    openings = [
-        q[:, embodiment.grippers[arm]] if arm in embodiment.grippers else np.ones(len(q))
-        for arm in embodiment.arms
-    ]
-    return Motion(
-        np.stack([poses[arm] for arm in embodiment.arms], axis=1),
-        np.stack(openings, axis=1),
-        control_hz,
-    )
+def measured_poses(episode: StoredEpisode) -> Array:
+    """Returns the measured `T_base_gripper` (T, N, 4, 4) of an episode."""
+    arms = episode.attributes.contract.arms
+    return np.stack([np.asarray(episode.arrays[f"T_base_gripper/{arm}"]) for arm in arms], axis=1)
 
 
 def find_keyposes(motion: Motion, settings: KeyposeSettings | None = None) -> Keyposes:
@@ -182,15 +165,24 @@ def find_keyposes(motion: Motion, settings: KeyposeSettings | None = None) -> Ke
     settings = settings or KeyposeSettings()
     smooth = _smoothed(motion.pose[..., :3, 3], motion.steps(settings.smooth_s))
     events = _changes_in_place(_gripper_events(motion, smooth, settings), motion, settings)
+    hurried = not events and _never_rests(motion, smooth, settings)
+    if hurried:
+        events = _changes_in_place(_strokes_in_flight(motion, smooth, settings), motion, settings)
     if settings.stops == "always" or (settings.stops == "auto" and not events):
-        events = _with_stops(events, motion, smooth, settings)
+        turns = _turns(motion, smooth, settings) if hurried else []
+        events = sorted(
+            (*turns, *_with_stops(events, motion, smooth, settings)), key=lambda one: one.start
+        )
     elif settings.stops == "auto":
-        events += _final_stop(events, motion, smooth, settings)
+        stops = _final_stop(events, motion, smooth, settings)
+        # One that ends in flight is where the arm is going at the end.
+        last = len(motion.pose) - 1
+        events += [replace(stop, start=last) for stop in stops] if hurried else stops
     if not events:
         raise NoKeyposeError(
             f"There is no keypose in {len(motion.pose)} steps: no opening changes by "
             f"{settings.stroke:g} while its arm stands still (within {settings.rest_m:g} m for "
-            f"{settings.rest_s:g} s), and no arm stops after {settings.travel_m:g} m. Set "
+            f"{settings.rest_s:g} s), and no arm stops or turns after {settings.travel_m:g} m. Set "
             "stroke, rest_m or stops=always (policy.events.* of a training), or train "
             "policy=diffusion, which needs no keyposes."
         )
@@ -201,7 +193,8 @@ def find_keyposes(motion: Motion, settings: KeyposeSettings | None = None) -> Ke
 class _Event:
     """An event: the arms that act, and its first and last step.
 
-    Where arms act together, `starts` are the first steps of each, in the order of `arms`.
+    Where arms act together, `starts` are the first steps of each, in the order of `arms`. A stroke
+    in flight has begun `earlier` steps before it counts.
     """
 
     arms: tuple[int, ...]
@@ -210,6 +203,7 @@ class _Event:
     closes: bool = False
     stop: bool = False
     starts: tuple[int, ...] = ()
+    earlier: int = 0
 
     def start_of(self, arm: int) -> int:
         """Returns the step at which an arm is at its keypose."""
@@ -262,6 +256,72 @@ def _gripper_events(motion: Motion, smooth: Floats, settings: KeyposeSettings) -
     return sorted(events, key=lambda event: event.start)
 
 
+def _never_rests(motion: Motion, smooth: Floats, settings: KeyposeSettings) -> bool:
+    """Returns whether no arm stands still on its way: its gripper acts, and it turns, in flight."""
+    last = len(motion.pose) - motion.steps(settings.rest_s)
+    return all(stop.start >= last for stop in _with_stops([], motion, smooth, settings))
+
+
+def _strokes_in_flight(motion: Motion, smooth: Floats, settings: KeyposeSettings) -> list[_Event]:
+    """Returns the strokes of grippers whose arm never stands still, in the order of time.
+
+    A hand in a hurry begins to close before it is there, and leaves when it has closed. So the
+    event is where it is slowest, from the beginning of the stroke on.
+    """
+    events = []
+    for arm in range(motion.opening.shape[1]):
+        opening = motion.opening[:, arm]
+        way = np.diff(smooth[:, arm], axis=0, append=smooth[-1:, arm])
+        speed = np.linalg.norm(way, axis=-1)
+        begins = []
+        for turn, next_turn in pairwise(turning_points(opening, settings.stroke)):
+            part = opening[turn : next_turn + 1]
+            near = settings.stroke / 5
+            begun = turn + int(np.flatnonzero(np.abs(part - part[0]) <= near)[-1])
+            begins.append((begun, turn + int(np.argmax(np.abs(part - part[-1]) <= near))))
+        ends = [*(begun for begun, _ in begins[1:]), len(opening) - 1]
+        for (begun, arrived), end in zip(begins, ends, strict=False):
+            until = min(end, begun + motion.steps(FLIGHT_S))
+            start = begun + int(speed[begun : max(until, begun + 1)].argmin())
+            closes = bool(opening[arrived] < opening[begun])
+            events.append(_Event((arm,), start, max(arrived, start), closes, earlier=start - begun))
+    return sorted(events, key=lambda event: event.start)
+
+
+def _turns(motion: Motion, smooth: Floats, settings: KeyposeSettings) -> list[_Event]:
+    """Returns where arms that never stand still turn: the corners of their ways.
+
+    A way is replaced by as few straight lines as stay within `travel_m` of it (Ramer, 1972, Douglas
+    and Peucker, 1973); a corner is where two of them turn by more than `TURN_RAD`.
+    """
+    events = []
+    for arm in range(motion.opening.shape[1]):
+        way = smooth[:, arm]
+        ends = _corners(way, 0, len(way) - 1, settings.travel_m)
+        for before, step, after in zip(ends, ends[1:], ends[2:], strict=False):
+            came = way[step] - way[before]
+            goes = way[after] - way[step]
+            cosine = came @ goes / max(np.linalg.norm(came) * np.linalg.norm(goes), 1e-12)
+            if np.arccos(np.clip(cosine, -1.0, 1.0)) > TURN_RAD:
+                events.append(_Event((arm,), step, step, stop=True))
+    return events
+
+
+def _corners(way: Floats, first: int, last: int, within_m: float) -> list[int]:
+    """Returns the steps at the ends of straight lines that stay within a distance of a way."""
+    if last - first < 2:
+        return [first, last]
+    line = way[last] - way[first]
+    offset = way[first + 1 : last] - way[first]
+    share = np.clip(offset @ line / max(float(line @ line), 1e-12), 0.0, 1.0)
+    away = np.linalg.norm(offset - share[:, None] * line, axis=-1)
+    if away.max() <= within_m:
+        return [first, last]
+    middle = first + 1 + int(away.argmax())
+    before = _corners(way, first, middle, within_m)
+    return [*before[:-1], *_corners(way, middle, last, within_m)]
+
+
 def _stroke_at_rest(
     opening: Floats, rest: Flags, first: int, last: int, window: int
 ) -> tuple[int, int]:
@@ -305,7 +365,7 @@ def _changes_in_place(
     for group in groups:
         changes = [_change(event, motion) for event in group]
         opening = motion.opening[:, group[0].arms[0]]
-        whole = opening[group[-1].end] - opening[group[0].start]
+        whole = opening[group[-1].end] - opening[group[0].start - group[0].earlier]
         if len(group) == 1:
             kept += group
         elif abs(whole) >= max(settings.stroke, np.abs(changes).max() / 2):
@@ -317,7 +377,7 @@ def _changes_in_place(
 def _change(event: _Event, motion: Motion) -> float:
     """Returns the change of the opening in an event of one gripper."""
     opening = motion.opening[:, event.arms[0]]
-    return float(opening[event.end] - opening[event.start])
+    return float(opening[event.end] - opening[event.start - event.earlier])
 
 
 def _without_shaping(events: list[_Event]) -> list[_Event]:
@@ -430,7 +490,7 @@ def _described(events: list[_Event], motion: Motion, settings: KeyposeSettings) 
         each = np.arange(arms)
         starts = [event.start_of(arm) for arm in range(arms)]
         rows["pose"].append(motion.pose[starts, each])
-        rows["before"].append(motion.opening[starts, each])
+        rows["before"].append(motion.opening[np.array(starts) - event.earlier, each])
         rows["after"].append(motion.opening[min(event.end, count - 1)])
     acting = np.array([[arm in event.arms for arm in range(arms)] for event in events])
     start, end = (np.array([getattr(event, name) for event in events]) for name in ("start", "end"))
@@ -527,13 +587,17 @@ def episode_keyposes(episode: StoredEpisode, settings: KeyposeSettings) -> Keypo
 
     Raises:
         NoKeyposeError: It has none; the message names the episode.
-        ValueError: Its actions are not absolute joint targets of a known embodiment.
+        ValueError: Its actions have no meaning for keyposes, see `arm_commands`.
     """
     contract = episode.attributes.contract
-    embodiment = commanding_embodiment(contract)
-    action = np.asarray(episode.arrays["action"])
+    motion = commanded_motion(
+        np.asarray(episode.arrays["action"]),
+        arm_commands(contract),
+        contract.control_hz,
+        measured_poses(episode),
+    )
     try:
-        return find_keyposes(commanded_motion(action, embodiment, contract.control_hz), settings)
+        return find_keyposes(motion, settings)
     except NoKeyposeError as error:
         raise NoKeyposeError(f"Episode {episode.name}: {error}") from None
 

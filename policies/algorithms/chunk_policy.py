@@ -401,6 +401,11 @@ def masked_mean(error: Tensor, mask: Tensor) -> Tensor:
     `mask` is (B, T), False beyond the end of the episode, or the weight of each action. Without
     such actions the mean is 0.
     """
+    if error.ndim != 4:
+        raise ValueError(
+            f"error has shape {tuple(error.shape)}; allowed: (B, K, T, A). For errors (B, T, A) of "
+            "one sample give error[:, None]."
+        )
     batch, noise_samples, chunk, action_dim = error.shape
     if mask.shape != (batch, chunk):
         raise ValueError(

@@ -22,10 +22,11 @@ from torch.nn import functional
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, settings_of, unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY
+from stringline.datasets.embodiments.arm_commands import arm_commands
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,
     PREFIX,
-    commanding_embodiment,
+    Keyposes,
     episode_keyposes,
 )
 from stringline.datasets.loading.statistics import QUANTILES, Statistics, statistics_of
@@ -48,6 +49,7 @@ from stringline.policies.execution.keypose_motion import (
     MotionSettings,
     PredictedKeypose,
 )
+from stringline.policies.execution.motion_space import motion_space
 from stringline.policies.networks.denoiser import EncoderOfPlaces
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.networks.keypose_head import (
@@ -73,6 +75,8 @@ HELD_AFTER_S = 0.2
 """Time after a closing stroke at which a gripper has stopped at what it holds, s."""
 HELD_OPENINGS = "keypose/held_opening"
 """Measured openings of grippers that have closed on something: (arms,)."""
+ACTING_SETS = "keypose/acting"
+"""Which arms act together: (2^arms - 1,), 1 at n - 1 for the set whose arms are the bits of n."""
 
 
 _NESTED: dict[str, type] = {
@@ -160,18 +164,22 @@ class KeyposePolicySettings:
         slots: Sequence[Mapping[str, str]] | None,
         cameras: Sequence[str] | None,
     ) -> Statistics:
-        """Adds the statistics of held openings; see `PolicySettings.with_action_statistics`."""
-        openings = statistics_of(lambda: (held_openings(each, self.events) for each in episodes))
-        return Statistics(
-            {**statistics, HELD_OPENINGS: openings}, instructions=statistics.instructions
-        )
+        """Adds the statistics of keyposes; see `PolicySettings.with_action_statistics`."""
+        keyposes = [episode_keyposes(each, self.events) for each in episodes]
+        openings = [held_openings(*each) for each in zip(episodes, keyposes, strict=True)]
+        sets = [acting_sets(each.acting) for each in keyposes]
+        added = {
+            HELD_OPENINGS: statistics_of(lambda: iter(openings)),
+            ACTING_SETS: statistics_of(lambda: iter(sets)),
+        }
+        return Statistics({**statistics, **added}, instructions=statistics.instructions)
 
 
 class KeyposePolicy(LearnedPolicy):
     """Predicts the next keypose of each arm and moves there.
 
     Attributes:
-        embodiment: The robot, whose kinematics turn poses into joint targets.
+        commands: What its actions command.
         events: How keyposes are found in recordings.
     """
 
@@ -181,12 +189,12 @@ class KeyposePolicy(LearnedPolicy):
         """Builds the policy.
 
         Raises:
-            ValueError: The actions are not absolute joint targets of a known embodiment, or the
-                tokens of the encoder have no metric places in the base frame.
+            ValueError: The actions have no meaning for keyposes, see `arm_commands`, or the tokens
+                of the encoder have no metric places in the base frame.
         """
-        embodiment = commanding_embodiment(contract, "Keyposes")
+        commands = arm_commands(contract)
         super().__init__(settings.observation_encoder, contract, statistics)
-        self.embodiment = embodiment
+        self.commands = commands
         self.settings = settings
         self.chunk = settings.chunk
         self.events = settings.events
@@ -209,13 +217,16 @@ class KeyposePolicy(LearnedPolicy):
         self.pointer = KeyposePointer(encoder.dim)
         self.denoiser = (
             KeyposeDenoiser(
-                encoder.dim, encoding, depth=settings.denoiser_depth, values=settings.values
+                encoder.dim,
+                encoding,
+                arms=len(contract.arms),
+                depth=settings.denoiser_depth,
+                values=settings.values,
             )
             if settings.refinement == "diffusion"
             else None
         )
-        roots = np.stack([chain.T_base_root for chain in self.embodiment.chains])
-        self.register_buffer("roots", torch.tensor(roots).float(), persistent=False)
+        self.register_buffer("roots", torch.tensor(commands.roots).float(), persistent=False)
         if settings.augmentation.mirror and len(contract.arms) != 2:
             raise ValueError(
                 f"augmentation.mirror exchanges two arms; {contract.embodiment} has "
@@ -251,7 +262,7 @@ class KeyposePolicy(LearnedPolicy):
         """Returns the parts of the loss by name; their weights are included."""
         if self.training:
             batch = self.settings.augmentation(
-                batch, self.contract.arms, self.roots, self.embodiment.grippers
+                batch, self.contract.arms, self.roots, self.commands.openings
             )
         conditioning = self._conditioning(batch)
         target = _Target.of(batch, self.contract.arms)
@@ -394,6 +405,35 @@ def keypose_of(row: NDArray[np.float32]) -> PredictedKeypose:
     )
 
 
+def acting_sets(acting: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Returns which arms act in K keyposes (K, arms), as in `ACTING_SETS`."""
+    arms = acting.shape[1]
+    number = (acting << np.arange(arms)).sum(axis=1)
+    return np.eye(2**arms)[number, 1:]
+
+
+def with_known_set(prediction: PredictedKeypose, known: NDArray[np.bool_]) -> PredictedKeypose:
+    """Returns a prediction in which the arms that act are the likeliest set that training had.
+
+    Arms decide separately whether they act, and between two of them, of which one or the other
+    would do, both can seem likelier than not.
+
+    Args:
+        prediction: The prediction.
+        known: (2^arms - 1,) the sets of `ACTING_SETS` in the training data.
+    """
+    arms = len(prediction.acts)
+    likely = prediction.acts > 0.5
+    sets = (np.arange(1, 2**arms)[:, None] >> np.arange(arms)) % 2 == 1
+    if not likely.any() or known[(likely << np.arange(arms)).sum() - 1] or not known.any():
+        return prediction
+    chance = np.where(sets, prediction.acts, 1 - prediction.acts).prod(axis=1)
+    best = sets[np.where(known, chance, -1.0).argmax()]
+    acts = np.where(best, np.maximum(prediction.acts, 0.51), np.minimum(prediction.acts, 0.49))
+    moves = np.where(likely & ~best, 0.0, np.where(best, 1.0, prediction.moves))
+    return replace(prediction, acts=acts, moves=moves)
+
+
 class KeyposeSession(LearnedSession):
     """One episode of a keypose policy; its motion keeps the last targets during a prefix."""
 
@@ -405,8 +445,11 @@ class KeyposeSession(LearnedSession):
         # The lowest tenth may be grasps that failed and were repeated.
         held = np.zeros(arms) if known is None else known.quantiles[QUANTILES.index(0.1)]
         held = np.where(held < 1.0 - 1e-3, held, 0.0)
+        sets = policy.statistics.get(ACTING_SETS)
+        self._known_sets = np.ones(2**arms - 1, bool) if sets is None else sets.max > 0
+        self.space = motion_space(policy.commands)
         self.motion = KeyposeMotion(
-            policy.embodiment, policy.contract.control_hz, policy.settings.motion, held.tolist()
+            self.space, policy.contract.control_hz, policy.settings.motion, held.tolist()
         )
 
     def wants_prediction(self, time: float) -> bool:
@@ -416,18 +459,21 @@ class KeyposeSession(LearnedSession):
     def actions(
         self, prepared: PreparedObservation, prediction: NDArray[np.float32] | None
     ) -> NDArray[np.float32]:
-        """Returns the targets (T, A) of the motion to a prediction; None if the motion goes on."""
+        """Returns the actions (T, A) of the motion to a prediction; None if the motion goes on."""
         time = prepared.time
         fixed = 0 if prepared.kept is None else int((prepared.kept.weight == 1).sum())
         step = float(time[1] - time[0]) if len(time) > 1 else 0.0
+        measured = self.space.measured(prepared.observation)
         targets = self.motion.targets(
             float(time[0]),
             len(time),
-            np.asarray(prepared.observation["joints/position"], np.float64),
-            None if prediction is None else keypose_of(prediction),
+            measured,
+            None
+            if prediction is None
+            else with_known_set(keypose_of(prediction), self._known_sets),
             fixed_s=fixed * step,
         )
-        return targets.astype(np.float32)
+        return self.space.actions(targets, measured).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -501,25 +547,24 @@ def _flag_losses(votes: Votes, target: _Target) -> dict[str, Tensor]:
     }
 
 
-def held_openings(episode: StoredEpisode, settings: KeyposeSettings) -> NDArray[np.float64]:
+def held_openings(episode: StoredEpisode, keyposes: Keyposes) -> NDArray[np.float64]:
     """Returns the measured openings (K, arms) of grippers at the end of closing strokes.
 
     Where an arm does not close in a keypose, its row repeats the median of its closings; 1 if it
     never closes in the episode.
     """
-    keyposes = episode_keyposes(episode, settings)
     contract = episode.attributes.contract
-    embodiment = commanding_embodiment(contract)
+    openings = arm_commands(contract).openings
     measured = np.asarray(episode.arrays["joints/position"], np.float64)
     rows = np.ones((max(len(keyposes), 1), len(contract.arms)))
     settled = round(HELD_AFTER_S * contract.control_hz)
     for arm, name in enumerate(contract.arms):
-        if name not in embodiment.grippers:
+        if name not in openings:
             continue
         closes = keyposes.acting[:, arm] & (keyposes.after[:, arm] < keyposes.before[:, arm] - 0.02)
         steps = np.minimum(keyposes.end[closes] + settled, len(measured) - 1)
         if len(steps):
-            found = measured[steps, embodiment.grippers[name]]
+            found = measured[steps, openings[name]]
             rows[:, arm] = np.median(found)
             rows[closes, arm] = found
     return rows

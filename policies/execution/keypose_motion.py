@@ -1,4 +1,4 @@
-"""From predicted keyposes to joint targets: smooth motion in task space within the robot's limits.
+"""From predicted keyposes to targets of the arms: smooth motion within the robot's limits.
 
 The way to a keypose has four parts: a free motion by its corner to its approach pose, the straight
 part, the stroke of the gripper, and the departure. The free motion is planned again with each
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, Range
-from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, angle_between, between
+from stringline.policies.execution.motion_space import MotionSpace
 
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
@@ -41,6 +41,7 @@ class MotionSettings:
         speed: Largest share of the velocity limits of the joints, above 0 to 1.
         acceleration: Largest acceleration of the fastest revolute joint, rad/s^2; that of others is
             lower by the ratio of their velocity limits.
+        hand_acceleration: The same of hands that are commanded by their poses, m/s^2.
         straight_speed: Mean speed on straight parts, m/s.
         least_s: Least time of a straight part, s.
         settle_s: Time between arrival and stroke, s.
@@ -59,6 +60,7 @@ class MotionSettings:
 
     speed: float = 0.8
     acceleration: float = 7.0
+    hand_acceleration: float = 4.0
     straight_speed: float = 0.2
     least_s: float = 0.6
     settle_s: float = 0.12
@@ -76,7 +78,7 @@ class MotionSettings:
         Range(above=0, most=1).check(speed=self.speed)
         Range(least=0, most=0.5).check(rest=self.rest, rest_holding=self.rest_holding)
         Range(least=1, whole=True).check(missed=self.missed)
-        for name in ("acceleration", "straight_speed", "least_s", "reach_m"):
+        for name in ("acceleration", "hand_acceleration", "straight_speed", "least_s", "reach_m"):
             POSITIVE.check(**{name: getattr(self, name)})
         for name in ("settle_s", "close_s", "open_s", "same_m", "same_rad", "jump_m"):
             NOT_NEGATIVE.check(**{name: getattr(self, name)})
@@ -185,7 +187,7 @@ class KeyposeMotion:
     """The motion of one episode.
 
     Args:
-        embodiment: The robot.
+        space: The coordinates in which the arms move, of this episode only.
         control_hz: Targets per second.
         settings: See `MotionSettings`.
         held_opening: (A,) smallest opening of each gripper that holds something in the data; a
@@ -194,23 +196,21 @@ class KeyposeMotion:
 
     def __init__(
         self,
-        embodiment: Embodiment,
+        space: MotionSpace,
         control_hz: float,
         settings: MotionSettings,
         held_opening: Sequence[float],
     ) -> None:
-        self._embodiment = embodiment
-        self._arms = embodiment.arms
+        self._space = space
+        self._arms = space.arms
         self._dt = 1.0 / control_hz
         self._settings = settings
         self._held_opening = np.asarray(held_opening, np.float64)
-        self._kinematics = InverseKinematics(embodiment)
-        self._positions = InverseKinematics(embodiment, orientation_cost=1e-3)
-        self._revolute = np.concatenate([embodiment.revolute_joints[arm] for arm in self._arms])
-        limits = embodiment.velocity_limits
-        self._top_speed = settings.speed * limits
-        slowness = limits[self._revolute].max() / limits
-        self._top_acceleration = settings.acceleration / slowness
+        self._moving = space.moving
+        self._top_speed = settings.speed * space.speeds
+        self._top_acceleration = space.accelerations(
+            settings.acceleration, settings.hand_acceleration
+        )
         self._plan: _Plan | None = None
         self._holds = [False] * len(self._arms)
         self._opening = dict.fromkeys(range(len(self._arms)), 1.0)
@@ -252,15 +252,15 @@ class KeyposeMotion:
 
     def _resynchronise(self, time: float, measured: Vector) -> None:
         """Starts from the measured joints at first, and where the arms did not follow."""
-        q = np.clip(measured, self._embodiment.lower, self._embodiment.upper)
+        q = np.clip(measured, self._space.lower, self._space.upper)
         if self._plan is not None:
             commanded = self._sampled(self._plan, np.array([time]))[0]
-            away = np.abs(commanded - measured)[self._revolute].max()
-            if away <= 0.4:
+            away = (np.abs(commanded - measured) / self._space.astray)[self._moving].max()
+            if away <= 1.0:
                 return
-            logger.debug("The arms are %.2f rad from their targets; they start anew there.", away)
+            logger.debug("The arms are far from their targets; they start anew there.")
             # The measured opening of a gripper is no command to hold.
-            places = list(self._embodiment.grippers.values())
+            places = list(self._space.grippers.values())
             q[places] = commanded[places]
         self._plan = _Plan(time, q[None].astype(np.float64), free_until=np.inf, done_at=time)
 
@@ -286,7 +286,7 @@ class KeyposeMotion:
         for arm in goal.acting:
             self._holds[arm] = goal.closes(arm)
             self._opening[arm] = float(goal.before[arm])
-            place = self._embodiment.grippers.get(self._arms[arm])
+            place = self._space.grippers.get(self._arms[arm])
             least = 0.5 * self._held_opening[arm]
             if place is not None and goal.closes(arm) and measured[place] < least:
                 empty.append(arm)
@@ -303,8 +303,8 @@ class KeyposeMotion:
             arm
             for arm, name in enumerate(self._arms)
             if self._holds[arm]
-            and name in self._embodiment.grippers
-            and measured[self._embodiment.grippers[name]] < 0.5 * self._held_opening[arm]
+            and name in self._space.grippers
+            and measured[self._space.grippers[name]] < 0.5 * self._held_opening[arm]
         ]
         if not lost:
             return False
@@ -355,7 +355,8 @@ class KeyposeMotion:
         arms = range(len(self._arms))
         moving = tuple(arm for arm in arms if arm in acting or prediction.moves[arm] > 0.5)
         modes = [self._mode(prediction, arm, before) for arm in arms]
-        pose = np.stack([prediction.pose[arm, modes[arm]] for arm in arms])
+        chosen = np.stack([prediction.pose[arm, modes[arm]] for arm in arms])
+        pose = self._space.attainable(chosen)
 
         def beside(positions: Floats) -> Floats:
             poses = pose.copy()
@@ -404,10 +405,10 @@ class KeyposeMotion:
         assert plan is not None
         self._idle += 1
         q, v, a = self._state(start)
-        home = self._embodiment.home.copy()
-        for place in self._embodiment.grippers.values():
+        home = self._space.home.copy()
+        for place in self._space.grippers.values():
             home[place] = q[place]  # A closed hand without anything looks as if it held something.
-        away = np.abs(q - home)[self._revolute].max()
+        away = np.abs(q - home)[self._moving].max()
         if self._idle < 2 or away < 0.05:
             if plan.goal is not None and time < plan.free_until:
                 return  # A single doubt does not stop a motion.
@@ -447,7 +448,7 @@ class KeyposeMotion:
         """Plans the whole way to a goal, its strokes and the departure."""
         settings = self._settings
         q, v, a = self._state(start)
-        arms = self._embodiment.forward_kinematics(q)
+        arms = self._space.poses(q)
         goal = self._where_it_is(goal, arms)
         in_place = all(np.allclose(goal.approach[arm], goal.pose[arm]) for arm in goal.acting)
         parts: list[Floats] = []
@@ -525,14 +526,14 @@ class KeyposeMotion:
         self._plan = plan
 
     def _set_opening(self, q: Vector, arm: int, opening: float) -> None:
-        place = self._embodiment.grippers.get(self._arms[arm])
+        place = self._space.grippers.get(self._arms[arm])
         if place is not None:
             q[place] = opening
 
     def _solved(self, targets: dict[int, Floats], q: Vector) -> Vector:
         """Returns joints (J,) at, or as near as possible to, the targets of some arms."""
         named = {self._arms[arm]: pose for arm, pose in targets.items()}
-        found, errors = self._kinematics.nearest(named, q, tolerance=2e-4, iterations=60)
+        found, errors = self._space.nearest(named, q)
         worst = max(errors, key=lambda arm: errors[arm])
         if errors[worst] > self._settings.reach_m and not self._warned:
             self._warned = True
@@ -555,11 +556,9 @@ class KeyposeMotion:
         seconds = max(
             least_s,
             float((1.875 * way / self._top_speed).max()),
-            float(
-                np.sqrt(5.774 * way[self._revolute] / self._top_acceleration[self._revolute]).max()
-            ),
+            float(np.sqrt(5.774 * way[self._moving] / self._top_acceleration[self._moving]).max()),
         )
-        start_speed = np.abs(v[self._revolute])
+        start_speed = np.abs(v[self._moving])
         track = q[None]
         for _ in range(40):
             count = max(int(np.ceil(seconds / self._dt)), 2)
@@ -568,20 +567,18 @@ class KeyposeMotion:
             track = _polynomial(q, v, a, goal, seconds, t)
             speed = np.abs(np.diff(track, axis=0, prepend=q[None])) / self._dt
             bend = np.abs(np.diff(track, n=2, axis=0)) / self._dt**2
-            fast = speed[:, self._revolute] / np.maximum(
-                self._top_speed[self._revolute], start_speed
-            )
-            strong = bend[:, self._revolute] / (1.3 * self._top_acceleration[self._revolute])
+            fast = speed[:, self._moving] / np.maximum(self._top_speed[self._moving], start_speed)
+            strong = bend[:, self._moving] / (1.3 * self._top_acceleration[self._moving])
             if fast.max() <= 1.05 and (not len(strong) or strong.max() <= 1.0):
                 break
             seconds *= 1.12
-        return np.clip(track, self._embodiment.lower, self._embodiment.upper)
+        return np.clip(track, self._space.lower, self._space.upper)
 
     def _straight(
         self, q: Vector, targets: dict[int, Floats], least_s: float | None = None
     ) -> Floats | None:
         """Returns targets (T, J) along straight ways with rest at both ends; None means no way."""
-        now = self._embodiment.forward_kinematics(q)
+        now = self._space.poses(q)
         starts = {arm: now[self._arms[arm]] for arm in targets}
         length = max(float(np.linalg.norm(targets[a][:3, 3] - starts[a][:3, 3])) for a in targets)
         turn = max(angle_between(starts[arm][:3, :3], targets[arm][:3, :3]) for arm in targets)
@@ -606,11 +603,11 @@ class KeyposeMotion:
             for knot in range(1, knots):
                 poses = _on_the_way(starts, targets, shares[knot - 1])
                 named = {self._arms[arm]: pose for arm, pose in poses.items()}
-                bent[knot], _ = self._positions.nearest(named, bent[knot], iterations=4)
+                bent[knot] = self._space.nearest_places(named, bent[knot])
             track = self._timed(np.stack(bent), seconds, 2 * _MOST_LONGER)
         if track is None:
             track = self._quintic(q, np.zeros_like(q), np.zeros_like(q), solved[-1], seconds)
-        return np.clip(track, self._embodiment.lower, self._embodiment.upper)
+        return np.clip(track, self._space.lower, self._space.upper)
 
     def _timed(self, path: Floats, seconds: float, longer: float) -> Floats | None:
         """Returns targets (T, J) along a path (K, J) within the limits.
@@ -624,10 +621,8 @@ class KeyposeMotion:
             track = _along(path, u**3 * (10 - 15 * u + 6 * u**2))
             speed = np.abs(np.diff(track, axis=0, prepend=path[:1])) / self._dt
             bend = np.abs(np.diff(track, n=2, axis=0)) / self._dt**2
-            fast = (speed / self._top_speed)[:, self._revolute].max()
-            strong = (
-                bend[:, self._revolute] / (1.3 * self._top_acceleration[self._revolute])
-            ).max()
+            fast = (speed / self._top_speed)[:, self._moving].max()
+            strong = (bend[:, self._moving] / (1.3 * self._top_acceleration[self._moving])).max()
             if fast <= 1.0 and strong <= 1.0:
                 return track
             seconds *= 1.15
@@ -647,9 +642,9 @@ class KeyposeMotion:
         for arm in visible:
             self._set_opening(end, arm, goal.after[arm])
         places = [
-            self._embodiment.grippers[self._arms[arm]]
+            self._space.grippers[self._arms[arm]]
             for arm in visible
-            if self._arms[arm] in self._embodiment.grippers
+            if self._arms[arm] in self._space.grippers
         ]
         stroke_s = max((abs(end[p] - q[p]) / self._top_speed[p] for p in places), default=0.0)
         count = max(round(max(seconds, stroke_s + 0.1) / self._dt), 1)

@@ -207,23 +207,53 @@ class KeyposeNoise:
         return numbers[..., :9] + level[..., None] * scale * noise
 
 
+@dataclass(frozen=True)
+class KeyposeContext:
+    """What a `KeyposeDenoiser` computes once for any number of noisy keyposes.
+
+    Attributes:
+        memory: Keys and values of the tokens of the scene, for each block.
+        at: Their places.
+        origin: (B, A, A, 3) measured positions of the grippers, for each arm its own first, m.
+        turn: (B, A, A, 3, 3) their rotations.
+    """
+
+    memory: list[KeyValues]
+    at: Places
+    origin: Tensor
+    turn: Tensor
+
+
 class KeyposeDenoiser(nn.Module):
-    """Predicts clean keyposes from noisy ones, whose tokens stand at the noisy positions."""
+    """Predicts clean keyposes from noisy ones, whose tokens stand at the noisy positions.
+
+    A keypose is predicted beside the noisy one and in the frame of each gripper, and their weighted
+    mean is the result. What an arm does to an object that the other one holds, such as an
+    insertion, is nearly constant in the frame of that gripper, whose pose is known exactly.
+    """
 
     def __init__(
-        self, dim: int, encoding: PositionEncoding, *, depth: int = 1, values: bool = True
+        self,
+        dim: int,
+        encoding: PositionEncoding,
+        *,
+        arms: int,
+        depth: int = 1,
+        values: bool = True,
     ) -> None:
         """Builds the blocks.
 
         Args:
             dim: Width of the conditioning tokens.
             encoding: Encoding of the places of tokens and of noisy keyposes.
+            arms: Number of arms, A.
             depth: Number of blocks.
             values: Relative values, see `PositionalAttention`.
         """
         super().__init__()
         self.encoding = encoding
         self.embed = nn.Linear(6, dim)
+        self.embed_frames = nn.Linear(9 * arms, dim)
         self.embed_level = nn.Linear(dim, dim)
         self.context_norm = nn.LayerNorm(dim)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
@@ -236,27 +266,32 @@ class KeyposeDenoiser(nn.Module):
             )
             for _ in range(depth)
         )
-        self.read = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, NUMBERS))
+        self.read_norm = nn.LayerNorm(dim)
+        self.read = nn.Linear(dim, (1 + arms) * (NUMBERS + 1))
 
     def _attentions(self) -> list[PositionalAttention]:
         """Returns the attention layers with their type, which `ModuleList` does not keep."""
         return [layer for layer in self.attentions if isinstance(layer, PositionalAttention)]
 
-    def precompute(self, conditioning: PlacedTokens) -> tuple[list[KeyValues], Places]:
+    def precompute(self, conditioning: PlacedTokens) -> KeyposeContext:
         """Projects the conditioning tokens once for any number of noisy keyposes."""
         assert conditioning.places is not None  # Checked by the policy.
         arms = conditioning.arms
         tokens = self.context_norm(conditioning.tokens[:, :-arms])
         placed = conditioning.places.has_position[:, :-arms]
         at = self.encoding.prepare(conditioning.places.coordinates[:, :-arms, :3], placed)
-        return [attention.precompute(tokens, at) for attention in self._attentions()], at
+        memory = [attention.precompute(tokens, at) for attention in self._attentions()]
+        order = torch.stack([torch.arange(arms).roll(-arm) for arm in range(arms)])
+        origin = conditioning.places.grippers[:, order, :3].float()
+        turn = conditioning.places.directions[:, order, :3].float()
+        return KeyposeContext(memory, at, origin, turn)
 
     def forward(
         self,
         noisy: Tensor,
         level: Tensor,
         query: Tensor,
-        context: tuple[list[KeyValues], Places],
+        context: KeyposeContext,
         present: Tensor,
     ) -> Tensor:
         """Returns clean keyposes (B, A, K, NUMBERS).
@@ -270,17 +305,49 @@ class KeyposeDenoiser(nn.Module):
         """
         batch, arms, count, _ = noisy.shape
         dim = query.shape[-1]
-        memory, at = context
         steps = sinusoidal_embedding(level.flatten() * 100, dim).reshape(batch, arms, count, dim)
         x = query[:, :, None] + self.embed(noisy[..., 3:9]) + self.embed_level(steps)
-        x = x.flatten(1, 2)
-        places = self.encoding.prepare(noisy[..., :3].flatten(1, 2), like=at)
+        x = (x + self.embed_frames(_in_frames(noisy, context).to(x.dtype))).flatten(1, 2)
+        places = self.encoding.prepare(noisy[..., :3].flatten(1, 2), like=context.at)
         known = None if bool(present.all()) else present
         for norm, attention, mlp, keys in zip(
-            self.norms, self.attentions, self.mlps, memory, strict=True
+            self.norms, self.attentions, self.mlps, context.memory, strict=True
         ):
             x = x + attention(norm(x), places, keys, present=known)
             x = x + mlp(x)
-        raw = self.read(x).float().reshape(batch, arms, count, NUMBERS)
-        position = noisy[..., :3] + SCALE_M * raw[..., :3]
-        return torch.cat((position, raw[..., 3:9], SCALE_M * raw[..., 9:]), dim=-1)
+        raw = self.read(self.read_norm(x)).float().reshape(batch, arms, count, 1 + arms, -1)
+        return _joined_frames(raw, noisy[..., :3], context)
+
+
+def _in_frames(noisy: Tensor, context: KeyposeContext) -> Tensor:
+    """Returns noisy keyposes (B, A, K, 9) in the frames of all grippers, (B, A, K, 9 A).
+
+    Distances beyond a few decimetres are compressed.
+    """
+    away = noisy[:, :, :, None, :3].float() - context.origin[:, :, None]
+    columns = noisy[..., 3:9].float().reshape(*noisy.shape[:-1], 2, 3)
+    local = torch.einsum("bakfi,bafij->bakfj", away, context.turn)
+    turned = torch.einsum("bakci,bafij->bakfcj", columns, context.turn)
+    near = torch.tanh(local / (3 * SCALE_M)) * 3
+    return torch.cat((near, turned.flatten(-2)), dim=-1).flatten(-2)
+
+
+def _joined_frames(raw: Tensor, beside: Tensor, context: KeyposeContext) -> Tensor:
+    """Returns keyposes (B, A, K, NUMBERS) from predictions in 1 + A frames.
+
+    Args:
+        raw: (B, A, K, 1 + A, NUMBERS + 1) vectors in the base frame and in the frames of the
+            grippers, and the logit of the weight of each frame.
+        beside: (B, A, K, 3) positions to which the first prediction is relative, m.
+        context: The frames of the grippers.
+    """
+    vectors = raw[..., :NUMBERS].reshape(*raw.shape[:-1], NUMBERS // 3, 3)
+    own = vectors[..., :1, :, :]
+    turned = torch.einsum("bafij,bakfcj->bakfci", context.turn, vectors[..., 1:, :, :])
+    origins = context.origin[:, :, None].expand(-1, -1, beside.shape[2], -1, -1)
+    origins = torch.cat((beside[..., None, :], origins), dim=3)
+    weight = raw[..., NUMBERS].softmax(-1)[..., None]
+    joined = (weight[..., None] * torch.cat((own, turned), dim=3)).sum(3)
+    position = (weight * origins).sum(3) + SCALE_M * joined[..., 0, :]
+    turns = joined[..., 1:3, :].flatten(-2)
+    return torch.cat((position, turns, SCALE_M * joined[..., 3:, :].flatten(-2)), dim=-1)

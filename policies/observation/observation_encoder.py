@@ -171,6 +171,11 @@ class ObservationEncoder(nn.Module):
                 "has no arms or no joints."
             )
         self.cameras = settings.choose(contract)
+        if not self.cameras:
+            raise ValueError(
+                "ObservationEncoder reads no camera; policy.observation_encoder.cameras allows: at "
+                "least one camera, or null for all of the data."
+            )
         self.arms = contract.arms
         self.dim = dim = settings.dim
         self.joint_range = settings.normalisation(statistics["joints/position"])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, SHARE, settings_of
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.contract.instructions import NUMBER_KEY
+from stringline.datasets.embodiments.arm_commands import opening_places
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.loading.statistics import GRIPPER_POSITIONS, Statistics
 from stringline.datasets.loading.workspace_clouds import (
@@ -146,6 +147,7 @@ class PointEncoder(nn.Module):
             self.cameras, workspace, removable_embodiment(contract), settings.clouds
         )
         self._embodiment = embodiment_of(contract)
+        self._openings_at = opening_places(contract)
         self.voxels = VoxelTokens(settings.dim, workspace.low, workspace.high, settings.voxels)
         self.state_dropout = settings.state_dropout
         self._encoding = settings.encoding
@@ -309,7 +311,7 @@ class PointEncoder(nn.Module):
     def _openings(self, observation: Mapping[str, Tensor]) -> Tensor:
         """Returns the measured openings (B, arms, 1); 1 of arms whose gripper is unknown."""
         joints = read_key(observation, "joints/position").to(self.middle.dtype)
-        places: Mapping[str, int] = {} if self._embodiment is None else self._embodiment.grippers
+        places = self._openings_at
         columns = [
             joints[:, places[arm]] if arm in places else torch.ones_like(joints[:, 0])
             for arm in self.arms

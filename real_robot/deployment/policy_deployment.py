@@ -368,7 +368,7 @@ class PolicyDeployment:
         prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
         self._record.warn({"task": settings.task.name, **prompt, **execution.options()})
         contract = policy.contract
-        if problems := contract.incompatibilities(self._factory.contract(contract.cameras)):
+        if problems := contract.incompatibilities(self._factory.contract(contract)):
             raise ValueError("\n".join(problems))
         # An execution or an instruction that the policy lacks fails here, before anything moves.
         settings.executor(policy, self._instruction())

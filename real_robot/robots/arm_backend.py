@@ -42,7 +42,17 @@ class ArmBackend(ABC):
         """
 
     def limits(self, **settings: Any) -> SafetyLimits:
-        """Builds the limits of the safety filter; `settings` are arguments of `SafetyLimits.of`."""
+        """Builds the limits of the safety filter; `settings` are arguments of `SafetyLimits.of`.
+
+        Raises:
+            ValueError: A setting is wrong, or the embodiment has no capsules.
+        """
+        if not self.embodiment.capsule_mounts:
+            raise ValueError(
+                f"{self.embodiment.name} has no capsules, by which the safety filter keeps links "
+                "off the table. Set capsule_mounts of its Embodiment, or capsules of its file; "
+                "'stringline-data embodiment' fits them to the shapes of a URDF or MJCF."
+            )
         return SafetyLimits.of(self.embodiment, **settings)
 
     def emulator(self, **settings: Any) -> Emulator:

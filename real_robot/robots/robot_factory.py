@@ -5,12 +5,14 @@ on.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
+from stringline.datasets.embodiments.embodiment_record import record_of, rounded
 from stringline.real_robot.cameras.calibration_file import UNKNOWN, Calibration
 from stringline.real_robot.cameras.camera_settings import RobotCameras
 from stringline.real_robot.cameras.cameras import Cameras
@@ -95,11 +97,20 @@ class RobotFactory:
             return self.backend.embodiment
         return self.calibration.applied(self.backend.embodiment)
 
-    def contract(self, wanted: Sequence[Camera] = ()) -> Contract:
-        """Returns the observations and actions of this robot, with the image sizes of `wanted`."""
-        return self.backend.embodiment.contract(
-            self._cameras.offered(wanted), self.settings.control_hz
-        )
+    def contract(self, wanted: Contract | None = None) -> Contract:
+        """Returns the observations and actions of this robot.
+
+        With the contract of a policy, the images have its sizes. If the policy was trained with an
+        arm from a file, its contract has kinematics; then this contract has those of the robot.
+        """
+        embodiment = self.backend.embodiment
+        cameras = self._cameras.offered(() if wanted is None else wanted.cameras)
+        offered = embodiment.contract(cameras, self.settings.control_hz)
+        if wanted is None or wanted.kinematics is None:
+            return offered
+        ours = record_of(embodiment)
+        equal = rounded(ours) == rounded(wanted.kinematics)
+        return replace(offered, kinematics=wanted.kinematics if equal else ours)
 
     def cameras(self, emulator: Emulator | None, wanted: Sequence[Camera] | None) -> Cameras | None:
         """Builds the camera processes of a policy, or of all cameras if `wanted` is None.

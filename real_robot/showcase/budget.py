@@ -71,8 +71,8 @@ class Budget:
     Args:
         file: The file of speeds and counts.
         minutes: Duration of the whole run.
-        counts: Number of expert trials, demonstrations, training steps, trials and trials through
-            the real protocol by name, as in the configuration.
+        counts: Number of expert trials, demonstrations, training steps, trials and, if there are
+            any, trials through the real protocol by name, as in the configuration.
 
     Raises:
         ValueError: The file has counts of another budget.
@@ -135,11 +135,11 @@ class Budget:
 
     def plan_trials(self, elapsed_s: float, done: Mapping[str, int]) -> None:
         """Plans the trials for the rest of the time, and the smallest number if none is left."""
-        if not all(name in self.counts for name in LAST):
-            self._plan(LAST, self._minutes * 60 - REPORT_S - elapsed_s, done)
-            self.counts["emulated_trials"] = min(
-                self.counts["emulated_trials"], self.counts["trials"]
-            )
+        last = tuple(name for name in LAST if name in self._usual)
+        if not all(name in self.counts for name in last):
+            self._plan(last, self._minutes * 60 - REPORT_S - elapsed_s, done)
+            for name in last[1:]:
+                self.counts[name] = min(self.counts[name], self.counts["trials"])
             self._save()
 
     def _plan(self, names: tuple[str, ...], left_s: float, done: Mapping[str, int]) -> None:

@@ -24,7 +24,6 @@ from stringline.real_robot.showcase.budget import Budget, Stopwatch
 from stringline.real_robot.showcase.demo_settings import DEMONSTRATION_SEED, DemoSettings
 from stringline.sim.collect import collect, task_recipe
 from stringline.sim.collection.collection_state import Recipe
-from stringline.sim.environment.environment import make_environment
 from stringline.sim.evaluation.results import EpisodeResult, Summary, read_results
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.suites import evaluation_seeds
@@ -44,6 +43,7 @@ from stringline.sim.rollout.jobs import Speed, measure
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.train import train_policy
 from stringline.sim.training.training_data import TrainingData
+from stringline.sim.worlds.world_registry import open_world
 from stringline.sim.worlds.world_versions import result_versions
 
 _NAMES = {"expert": "expert", "direct": "policy", "emulated": "policy through the real protocol"}
@@ -55,7 +55,7 @@ class DemoResults:
 
     Attributes:
         direct: Results in simulation.
-        emulated: Results through the real protocol.
+        emulated: Results through the real protocol; None if the arms have no emulator.
     """
 
     expert: Rate
@@ -63,12 +63,14 @@ class DemoResults:
     history: History
     policy: LearnedPolicy
     direct: list[EpisodeResult]
-    emulated: list[EpisodeResult]
+    emulated: list[EpisodeResult] | None
 
     def rates(self) -> dict[str, Rate]:
         """Returns the success rates by phase."""
-        direct, emulated = (Summary.of(results).rate for results in (self.direct, self.emulated))
-        return {"expert": self.expert, "direct": direct, "emulated": emulated}
+        found = {"expert": self.expert, "direct": Summary.of(self.direct).rate}
+        if self.emulated is not None:
+            found["emulated"] = Summary.of(self.emulated).rate
+        return found
 
 
 def write_demo(settings: DemoSettings, results: DemoResults, stopwatch: Stopwatch) -> None:
@@ -98,15 +100,12 @@ def _report(settings: DemoSettings, results: DemoResults, stopwatch: Stopwatch) 
     )
     return Report(
         title=settings.chain_task.title,
-        headline=(
-            f"A policy trained on {trained_on} demonstrations succeeded in {rates['direct']} of "
-            f"unseen starts in simulation, and in {rates['emulated']} when it drove "
-            f"{settings.chain_task.arms.words}."
-        ),
+        headline=_headline(settings, rates, trained_on),
         facts=_facts(settings, results, trained_on),
         rates={_NAMES[key]: rate for key, rate in rates.items()},
         phases=stopwatch.seconds,
-        episodes={name: results.direct, _NAMES["emulated"]: results.emulated},
+        episodes={name: results.direct}
+        | ({} if results.emulated is None else {_NAMES["emulated"]: results.emulated}),
         videos={name: videos},
         reruns={name: rerun},
         clips=with_clouds(_clips(settings, results, videos), results.policy),
@@ -115,6 +114,15 @@ def _report(settings: DemoSettings, results: DemoResults, stopwatch: Stopwatch) 
         validations=results.history.validations(),
         commands=commands(settings),
         notes=_notes(settings, results),
+    )
+
+
+def _headline(settings: DemoSettings, rates: Mapping[str, Rate], trained_on: int) -> str:
+    arms = settings.chain_task.arms
+    real = "" if arms is None else f", and in {rates['emulated']} when it drove {arms.words}"
+    return (
+        f"A policy trained on {trained_on} demonstrations succeeded in {rates['direct']} of unseen "
+        f"starts in simulation{real}."
     )
 
 
@@ -174,11 +182,15 @@ def commands(settings: DemoSettings) -> list[str]:
     checkpoint = settings.checkpoint
     task = settings.chain_task
     minutes = "" if settings.minutes is None else f" minutes={settings.minutes:g}"
-    return [
+    python = "" if settings.task.python is None else f" python={settings.task.python}"
+    found = [
         f"stringline-demo {task.choice}{minutes} output={settings.output}{overrides}",
-        f"stringline-eval checkpoint={checkpoint} seeds={settings.trials}{overrides}",
-        f"stringline-deploy checkpoint={checkpoint}{_joined(task.arms.overrides)}{overrides}",
+        f"stringline-eval checkpoint={checkpoint}{python} seeds={settings.trials}{overrides}",
     ]
+    if task.arms is not None:
+        arms = _joined(task.arms.overrides)
+        found.append(f"stringline-deploy checkpoint={checkpoint}{arms}{overrides}")
+    return found
 
 
 def _joined(overrides: Mapping[str, object]) -> str:
@@ -186,6 +198,8 @@ def _joined(overrides: Mapping[str, object]) -> str:
 
 
 def _notes(settings: DemoSettings, results: DemoResults) -> list[str]:
+    if results.emulated is None:
+        return [settings.chain_task.success()]
     by_seed = {result.seed: result.success for result in results.direct}
     agreeing = sum(by_seed[result.seed] == result.success for result in results.emulated)
     return [
@@ -216,7 +230,7 @@ def _summary(
             "expert": [0, settings.expert_trials - 1],
             "demonstrations": sorted(demonstrations.seeds(settings.task.name)),
             "direct": settings.seeds,
-            "emulated": settings.emulated_seeds,
+            **({} if results.emulated is None else {"emulated": settings.emulated_seeds}),
             "training": settings.trainer.seed,
         },
         "trainer": vars(settings.trainer),
@@ -237,7 +251,9 @@ class DemoChain:
         self._settings = settings
         self._folder = settings.output
         planning = () if settings.minutes is None else (PLANNING,)
-        phases = (CHECK, *planning, *PHASES)
+        self._emulates = settings.chain_task.arms is not None
+        after = [name for name in PHASES if self._emulates or name != "emulated"]
+        phases = (CHECK, *planning, *after)
         self._stopwatch = Stopwatch(self._folder / "seconds.json", phases)
 
     def run(self) -> None:
@@ -259,8 +275,10 @@ class DemoChain:
         settings = self._settings
         with stopwatch.phase("direct"):
             direct = self._evaluate(settings.trials)
-        with stopwatch.phase("emulated"):
-            emulated = self._evaluate_protocol(settings.emulated_trials)
+        emulated = None
+        if self._emulates:
+            with stopwatch.phase("emulated"):
+                emulated = self._evaluate_protocol(settings.emulated_trials)
         results = DemoResults(expert, demonstrations, history, self.policy, direct, emulated)
         write_demo(settings, results, stopwatch)
 
@@ -322,11 +340,12 @@ class DemoChain:
             budget.speed(
                 "trials", partial(measure, self._evaluate, done["trials"], settings.workers)
             )
-        with self._stopwatch.phase("emulated"):
-            budget.speed(
-                "emulated_trials",
-                partial(measure, self._evaluate_protocol, done["emulated_trials"], 1),
-            )
+        if self._emulates:
+            with self._stopwatch.phase("emulated"):
+                budget.speed(
+                    "emulated_trials",
+                    partial(measure, self._evaluate_protocol, done["emulated_trials"], 1),
+                )
         finished = {name: count() for name, count in done.items()}
         budget.plan_trials(self._stopwatch.elapsed(), finished)
         self._settings = settings.counted(budget.counts)
@@ -406,7 +425,7 @@ class DemoChain:
         settings = self._settings
         task = settings.task
         world = partial(
-            make_environment,
+            open_world,
             task.name,
             cameras=[camera.name for camera in self.policy.contract.cameras],
             robot_model=settings.robot_model,
@@ -414,6 +433,7 @@ class DemoChain:
             control_hz=task.control_hz,
             frame_hz=task.frame_hz,
             time_limit_s=task.time_limit_s,
+            interpreter=task.interpreter,
         )
         evaluation = Evaluation(
             self.policy,
@@ -453,5 +473,5 @@ class DemoChain:
             "frame_hz": task.frame_hz,
             "time_limit_s": task.time_limit_s,
             **({} if model == PRIMITIVES else {ROBOT_MODEL: model}),
-            **result_versions(task.name, task.options),
+            **result_versions(task.name, task.options, interpreter=task.interpreter),
         }

@@ -22,7 +22,7 @@ from stringline.sim.experts.expert_registry import make_expert
 from stringline.sim.rendering.rendering import Rendering, check_rendering
 from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel, check_robot_model
 from stringline.sim.tasks.tabletop import TabletopTask
-from stringline.sim.tasks.task_registry import TASKS, is_user_task, task_class
+from stringline.sim.tasks.task_registry import TASKS, is_remote_task, is_user_task, task_class
 from stringline.sim.training.training_settings import TrainingSettings
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import check_own_arm, is_third_party
@@ -55,35 +55,37 @@ ARMS: Mapping[str, EmulatedArms] = {
 
 
 class ChainTask:
-    """A task with an expert and emulated arms.
+    """A task with an expert.
 
     Args:
         settings: Settings of the task.
         varied: Whether the demonstrations are those of the expert with variation.
 
     Attributes:
-        embodiment: The arms of the task.
-        arms: Their emulation.
+        arms: The emulation of its arms; None for environments in other interpreters, whose arms
+            only move there.
 
     Raises:
         ValueError: The task does not exist, has no such expert, or its arms have no emulator.
     """
 
     def __init__(self, settings: TaskSettings, *, varied: bool) -> None:
-        name = settings.name
-        check_own_arm("the demo, which emulates the arms,", settings.embodiment)
         self._settings = settings
-        self._class = _task_class(name)
-        self.embodiment: Embodiment = self._class.cell.embodiment
-        if self.embodiment.name not in ARMS:
-            raise unknown_name("emulated embodiment", self.embodiment.name, ARMS)
-        self.arms = ARMS[self.embodiment.name]
-        make_expert(name, varied=varied)
+        check_own_arm("the demo, which emulates the arms,", settings.embodiment)
+        self._class = None if is_remote_task(settings.name) else _task_class(settings.name)
+        self.arms = None if self._class is None else _emulated(self._class.cell.embodiment)
+        if self._class is None:
+            _ = settings.interpreter.program  # Its error, before anything runs.
+        else:
+            make_expert(settings.name, varied=varied)
 
     @property
     def choice(self) -> str:
-        """The option that chooses the task on a command line."""
+        """The options that choose the task on a command line."""
         name = self._settings.name
+        python = self._settings.python
+        if python is not None:
+            return f"task={name} python={python}"
         return f"task.name={name}" if is_user_task(name) else f"task={name}"
 
     @property
@@ -92,17 +94,32 @@ class ChainTask:
         name = self._settings.name.rpartition(":")[2].replace("_", " ")
         return name[:1].upper() + name[1:]
 
-    def policy_cameras(self) -> list[str]:
-        """Returns the cameras of the task that a policy reads: overhead and on the wrists."""
-        fixed = {mount.name for mount in self.embodiment.cameras if mount.parent == "world"}
-        recorded = self._settings.cameras or [mount.name for mount in self.embodiment.cameras]
-        return [name for name in recorded if name == OVERHEAD or name not in fixed]
+    def policy_cameras(self) -> list[str] | None:
+        """Returns the cameras that a policy reads; None means all that are recorded.
+
+        Of the project's own tasks they are the overhead camera and those on the wrists.
+        """
+        recorded = self._settings.cameras
+        if self._class is None:
+            return None if recorded is None else list(recorded)
+        mounts = self._class.cell.embodiment.cameras
+        fixed = {mount.name for mount in mounts if mount.parent == "world"}
+        every = recorded or [mount.name for mount in mounts]
+        return [name for name in every if name == OVERHEAD or name not in fixed]
 
     def success(self) -> str:
         """Returns a sentence on the criterion of success, for a report."""
+        if self._class is None:
+            return "Success is what the environment says, at any time of an episode."
         stages = ", ".join(self._class.stages)
         where = "" if is_user_task(self._settings.name) else " docs/tasks.md has the criterion."
         return f"Instruction: {self._class.instruction}. Stages of an episode: {stages}.{where}"
+
+
+def _emulated(embodiment: Embodiment) -> EmulatedArms:
+    if embodiment.name not in ARMS:
+        raise unknown_name("emulated embodiment", embodiment.name, ARMS)
+    return ARMS[embodiment.name]
 
 
 def _task_class(name: str) -> type[TabletopTask]:
@@ -203,7 +220,8 @@ class DemoSettings:
 
     def proportions(self) -> dict[str, int]:
         """Returns the counts of the configuration, for a budget."""
-        names = ("expert_trials", "episodes", "trials", "emulated_trials")
+        names = ["expert_trials", "episodes", "trials"]
+        names += [] if self.chain_task.arms is None else ["emulated_trials"]
         return {name: getattr(self, name) for name in names} | {"steps": self.trainer.steps}
 
     def counted(self, counts: Mapping[str, int]) -> Self:

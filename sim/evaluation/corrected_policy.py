@@ -40,11 +40,9 @@ class CorrectedPolicy:
         }
 
     def training_choices(self) -> dict[str, str]:
-        """Returns the choices of a training whose default network is that of this kind of policy.
-
-        Other options of its own training, such as cameras, have to be given again.
-        """
-        return {"training_recipe": "keyposes"} if isinstance(self.policy, KeyposePolicy) else {}
+        """Returns the choices of a training that goes on with the weights of this policy."""
+        trainer = {"trainer": "keyposes"} if isinstance(self.policy, KeyposePolicy) else {}
+        return {"policy": "checkpoint", **trainer}
 
     def sessions(self) -> PolicySessions:
         """Returns its sessions, none of which has begun."""

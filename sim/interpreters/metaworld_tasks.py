@@ -2,7 +2,9 @@
 
 This file runs in MetaWorld's interpreter, without Stringline. MetaWorld moves the hand of a Sawyer
 arm by a mocap body, at most 10 mm per axis in a control period of 12.5 ms, and turns it never. Here
-an action is the absolute target of that body and the opening of the gripper; see `command`.
+an action is the absolute target of the point between the fingertips, which is fixed to that body,
+and the opening of the gripper; see `command`. The hand follows by a soft weld: at 0.8 m/s it is
+36 mm behind along x and 17 mm along z, and at rest up to 4 mm off, mostly below.
 
 Yu et al., Meta-World: A Benchmark and Evaluation for Multi-Task and Meta Reinforcement Learning,
 CoRL 2019, arXiv 1910.10897.
@@ -17,10 +19,17 @@ from typing import Any
 import numpy as np
 
 CONTROL_HZ = 80.0  # Five steps of 2.5 ms.
+STEP_M = 0.01  # MetaWorld's `action_scale`: the way of its target per axis and period.
 JOINTS = tuple(f"right_j{index}" for index in range(7))
-DIMENSIONS = (
-    *({"name": f"arm/{axis}", "kind": "position", "unit": "m"} for axis in "xyz"),
-    {"name": "arm/gripper", "kind": "gripper", "unit": "opening"},
+TIP_M = np.array([0.0, 0.0, -0.045])  # The point between the fingertips, from the hand.
+MET = 0.295  # MetaWorld's measure of the gripper where its fingers meet; open it is 1.
+GRIPPER = "arm/gripper"
+DIMENSIONS: tuple[dict[str, Any], ...] = (
+    *(
+        {"name": f"arm/{axis}", "kind": "position", "unit": "m", "speed": STEP_M * CONTROL_HZ}
+        for axis in "xyz"
+    ),
+    {"name": GRIPPER, "kind": "gripper", "unit": "opening", "limits": [0.0, 1.0]},
 )
 
 
@@ -66,7 +75,7 @@ class MetaWorldTask:
         MetaWorld clips the first three numbers to -1 to 1, which is 10 mm, and the target to its
         box. The gripper is a force from -1, which opens, to 1: opening 1 is -1, opening 0 is 1.
         """
-        step = (action[:3] - self.env.data.mocap_pos[0]) / self.env.action_scale
+        step = (action[:3] - TIP_M - self.env.data.mocap_pos[0]) / self.env.action_scale
         effort = 1.0 - 2.0 * np.clip(action[3], 0.0, 1.0)
         return np.append(step, effort)
 
@@ -81,7 +90,7 @@ class MetaWorldTask:
         pose = np.eye(4)
         pose[:3, :3] = np.stack([forward, across, np.cross(forward, across)], axis=1)
         pose[:3, 3] = tcp
-        opening = float(observation[3])
+        opening = float(np.clip((observation[3] - MET) / (1.0 - MET), 0.0, 1.0))
         return {"joints/position": [*joints, opening], "T_base_gripper/arm": pose}
 
     def expert(self, seed: int) -> Any:
@@ -93,7 +102,8 @@ class MetaWorldTask:
             action = np.asarray(policy.get_action(observation), dtype=np.float64)
             step = np.clip(action[:3], -1.0, 1.0) * self.env.action_scale
             effort = float(np.clip(action[3], -1.0, 1.0))
-            return np.append(self.env.data.mocap_pos[0] + step, (1.0 - effort) / 2.0)
+            target = self.env.data.mocap_pos[0] + TIP_M + step
+            return np.append(target, (1.0 - effort) / 2.0)
 
         return act
 
@@ -117,7 +127,7 @@ def metaworld_task(name: str) -> dict[str, Any]:
         "instruction": words,
         "control_hz": CONTROL_HZ,
         "base_frame": "MetaWorld's: foot of the arm on the table, x right, y away from it, z up",
-        "joints": [*JOINTS, "gripper"],
+        "joints": [*JOINTS, GRIPPER],
         "arms": ["arm"],
         "action": [
             {"arm": "arm", "mode": "absolute", "frame": "base", **each} for each in DIMENSIONS

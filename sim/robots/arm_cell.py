@@ -10,6 +10,7 @@ file names no joint of a gripper gets the gripper of the KUKA cell at its flange
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from xml.etree import ElementTree
 
 import mujoco
 import numpy as np
@@ -341,7 +342,25 @@ def _prepared(robot: RobotModel, joints: Sequence[str], sliders: Sequence[str]) 
     for body in spec.worldbody.bodies:
         _set_shapes(body, joints, sliders)
     spec.compile()
-    return str(spec.to_xml())
+    return _without_frames(str(spec.to_xml()), robot.path.name)
+
+
+def _without_frames(text: str, name: str) -> str:
+    """Removes empty elements <frame>, which MuJoCo writes for fixed joints of a URDF.
+
+    Raises:
+        ValueError: An element has contents: dm_control cannot read it.
+    """
+    root = ElementTree.fromstring(text)
+    for parent in list(root.iter()):
+        for frame in parent.findall("frame"):
+            if len(frame):
+                raise ValueError(
+                    f"{name} has <frame> elements, which dm_control cannot read; allowed in "
+                    "simulation: bodies, geoms and sites with their own pos and quat."
+                )
+            parent.remove(frame)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _set_shapes(
@@ -455,7 +474,8 @@ def _home(body: Embodiment) -> Vector:
         except OutOfReachError as error:
             raise ValueError(
                 f"{body.name} cannot do the tasks of the KUKA cell, because its gripper does not "
-                f"reach {np.round(goal[:3, 3], 2).tolist()} m, pointing down. {error}"
+                f"reach {np.round(goal[:3, 3], 2).tolist()} m, pointing down, from its "
+                f"home; choose a bent pose near it as arms.{ARM}.home. {error}"
             ) from error
         found.append(q)
     return np.round(found[0], HOME_DECIMALS)

@@ -346,6 +346,7 @@ ALOHA_CELL = Workcell(
         level_m=0.08, height_m=(-0.08, 0.1), yaw_deg=20.0, tilt_deg=15.0, opening=(0.0, 1.0)
     ),
 )
+"""Two ALOHA arms, `left` at negative x and `right` at positive x, on either side of a table."""
 # The table begins 22 cm before the arm, and an axis may accelerate by 8.6 to 15.7 rad/s^2.
 KUKA_CELL = Workcell(
     iiwa14.IIWA14,
@@ -364,6 +365,7 @@ KUKA_CELL = Workcell(
         level_m=0.1, height_m=(-0.12, 0.2), yaw_deg=30.0, tilt_deg=15.0, opening=(0.4, 1.0)
     ),
 )
+"""One KUKA, or another arm in its place, called `arm`; objects at x 0.46 to 0.68 m."""
 KUKA_BIMANUAL_CELL = replace(
     KUKA_CELL,
     embodiment=iiwa14.IIWA14_BIMANUAL,

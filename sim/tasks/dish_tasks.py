@@ -27,8 +27,9 @@ class DishTask(GoalTask):
     The rack stands as in aloha_sim: x U(-0.1, 0.1), y U(0.18, 0.25) m, yaw -90 +- 3.6 degrees; its
     tines are on the left as the operator sees it, its free bay on the right. The dish starts
     upright on the table at a place drawn from U(`dish_x`), U(`dish_y`), anew until its rim is 1 cm
-    clear of the rack. It stands on its origin; `rim_points` (N, 3) are all around its rim in its
-    frame, metres.
+    clear of the rack.
+
+    The dish stands on its origin; `rim_points` (N, 3) are all around its rim in its frame, metres.
     """
 
     stages: ClassVar[tuple[str, ...]] = ("start", "lifted", "over_rack", "on_rack", "success")
@@ -119,10 +120,11 @@ def stands_in_bay(rack: Rack, T_rack_dish: Matrix, rim_points: Matrix) -> bool:
 class BowlOnRack(DishTask):
     """The bowl stands upright in the free bay of the dish rack.
 
-    Start: bowl at x U(0, 0.25), y U(-0.2, 0) m, clear of the rack; rack as in `DishTask`. Success:
-    the bowl's foot within 4 mm of the rack's floor, upright to within 6 degrees, its whole rim
-    within the bay; touched by no arm, all at rest, for 0.5 s. Sizes (bowl: diameter 114, height 40
-    mm) and ranges are those of aloha_sim's BowlOnRack, which accepts any contact.
+    Start: bowl at x U(0, 0.25), y U(-0.2, 0) m; rack as in `DishTask`. Success: its foot within 4
+    mm of the rack's floor, upright to within 6 degrees, its whole rim within the bay.
+
+    Sizes: bowl of diameter 114 and height 40 mm; they and the ranges are those of aloha_sim's
+    BowlOnRack, which accepts any contact.
     """
 
     name: ClassVar[str] = "bowl_on_rack"
@@ -145,11 +147,10 @@ class BowlOnRack(DishTask):
 class GlassOnRack(DishTask):
     """The glass stands upright, its mouth up, in the free bay of the dish rack.
 
-    Start: glass at x U(0, 0.25), y U(-0.2, 0) m, as aloha_sim draws any dish, clear of the rack;
-    rack as in `DishTask`. Success: the glass's foot within 4 mm of the rack's floor, upright to
-    within 6 degrees, its whole rim in the bay; touched by no arm, all at rest, for 0.5 s. So lying,
-    leaning on the wall and standing upside down do not count. Its size (diameter 68, height 100 mm)
-    is ours: no public version of this task exists.
+    Start: glass at x U(0, 0.25), y U(-0.2, 0) m; rack as in `DishTask`. Success: its foot within 4
+    mm of the rack's floor, upright to within 6 degrees, its whole rim in the bay.
+
+    Sizes (ours): glass of diameter 68 and height 100 mm.
     """
 
     name: ClassVar[str] = "glass_on_rack"
@@ -169,14 +170,13 @@ class GlassOnRack(DishTask):
 class PlateOnRack(DishTask):
     """The plate stands on its edge in a slot between two rows of the dish rack's tines.
 
-    Start: plate flat on the table at x U(-0.25, 0), y U(-0.2, 0) m, clear of the rack; rack as in
-    `DishTask`. The range is aloha_sim's for any dish, mirrored, because the slots are on the left.
-    Success: the plate is tilted by at least 45 degrees, its lowest point within 6 mm of the rack's
-    floor, all of it within the rack's outline, and all of it below the tines' tips between the same
-    two rows (to within 4 mm of their middles); touched by no arm, all at rest, for 0.5 s. The
-    plate's size (diameter 210, height 25 mm) is aloha_sim's; its rim is steeper than that of a
-    default `Plate`, so that there is room for a finger below it on the bare table. No public
-    simulation has this task.
+    Start: plate flat at x U(-0.25, 0), y U(-0.2, 0) m, on the side of the slots; rack as in
+    `DishTask`. Success: tilted by at least 45 degrees, its lowest point within 6 mm of the rack's
+    floor, all of it within the rack's outline and below the tips of the same two rows of tines (to
+    within 4 mm of their middles).
+
+    Sizes: plate of diameter 210 and height 25 mm (aloha_sim's, with a steeper rim, so that a finger
+    fits below it on the bare table).
     """
 
     name: ClassVar[str] = "plate_on_rack"

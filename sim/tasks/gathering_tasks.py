@@ -165,11 +165,11 @@ class FruitBowl(GatheringTask):
 
     Start: bowl at x and y U(-0.04, 0.04) m; fruits lie at |x| U(0.18, 0.32), y U(-0.17, 0.17) m at
     any yaw, two on one side and one on the other, 5 cm clear of each other and of the rim. Success:
-    the middle of each ball of each fruit (apple 1, pear 3, along the banana's axis 6) is within the
-    bowl's slanted wall, above its floor and below its rim; the bowl stands; no arm touches anything
-    and all is at rest for 0.5 s. Sizes are ours, as no public task has them: the gripper opens 58.6
-    mm, apple and pear are 50 mm thick, the banana 150 by 36 mm, the bowl is 280 mm wide and 80 mm
-    high.
+    the middle of each ball of each fruit (apple 1, pear 3, banana 6) is within the wall of the
+    upright bowl, above its floor and below its rim.
+
+    Sizes (ours): apple and pear 50 mm thick, banana 150 x 36 mm, bowl 280 mm wide and 80 mm high;
+    the gripper opens 58.6 mm.
     """
 
     name: ClassVar[str] = "fruit_bowl"
@@ -204,11 +204,11 @@ class StorageBin(GatheringTask):
 
     Start: bin at x and y U(-0.04, 0.04) m, yaw +-15 degrees; boxes stand at |x| U(0.18, 0.32), y
     U(-0.17, 0.17) m at any yaw, two on one side and one on the other, 5 cm clear of each other and
-    of the bin. Success: all corners of all boxes are between the bin's walls, above its floor and
-    below its rim (walls and floor give way 1 mm); the bin stands; no arm touches anything and all
-    is at rest for 0.5 s. Sizes are ours, as no public task has them: boxes of 120 x 40 x 50, 90 x
-    44 x 36 and the upright 44 x 40 x 80 mm (the gripper opens 58.6 mm), a bin of 160 x 290 mm
-    inside.
+    of the bin. Success: all corners of all boxes are between the walls of the upright bin, above
+    its floor and below its rim (to 1 mm).
+
+    Sizes (ours): boxes of 120 x 40 x 50, 90 x 44 x 36 and, upright, 44 x 40 x 80 mm; bin 160 x 290
+    mm inside; the gripper opens 58.6 mm.
     """
 
     name: ClassVar[str] = "storage_bin"

@@ -130,9 +130,8 @@ class HandOverBanana(HandOverTask):
     """The banana goes from the right gripper to the left one and with its whole axis into the bowl.
 
     Start: the banana's middle at x 0.12 to 0.18 m and y -0.1 to 0.1 m, turned by -108 to -72
-    degrees (along x, give or take 18); the bowl at x -0.18 to -0.12 m, y -0.1 to 0.1 m. Success:
-    the banana was handed over as in `HandOverTask`; its axis is within the rim of the upright bowl;
-    no arm touches it and it is at rest, for half a second.
+    degrees (along x, give or take 18); the bowl at x -0.18 to -0.12 m, y -0.1 to 0.1 m. Success: as
+    in `HandOverTask`, with the banana's axis within the rim of the upright bowl.
     """
 
     name: ClassVar[str] = "hand_over_banana"
@@ -156,12 +155,11 @@ class HandOverPen(HandOverTask):
     """The pen goes from the right gripper to the left one and stands in the holder.
 
     Start: the pen's middle at x 0.12 to 0.18 m and y -0.1 to 0.1 m, turned by -108 to -72 degrees
-    (along x, give or take 18); the holder at x -0.18 to -0.12 m, y -0.1 to 0.1 m.
+    (along x, give or take 18); the holder at x -0.18 to -0.12 m, y -0.1 to 0.1 m. Success: as in
+    `HandOverTask`; the pen's lower end is in the upright holder, no more than 2 cm above the floor,
+    and its axis leaves the holder through the opening, or its upper end is inside as well.
 
-    Success: the pen was handed over as in `HandOverTask`; its lower end is in the upright holder,
-    no more than 2 cm above the floor; its axis leaves the holder through the opening, or its upper
-    end is inside as well; no arm touches it and it is at rest, for half a second. Sizes are
-    aloha_sim's: pen 18 x 185 x 15.5 mm, holder 90 x 107 mm; the pen weighs 20 g.
+    Sizes are aloha_sim's: pen 18 x 185 x 15.5 mm and 20 g, holder 90 x 107 mm.
     """
 
     name: ClassVar[str] = "hand_over_pen"

@@ -95,7 +95,9 @@ class InsertionTask(TabletopTask):
     which is 2 cm or more clear of the table. The other arm does not touch it, neither an arm nor
     the table touches a block, and everything is at rest, for half a second. So a block that is
     still held, half inserted, beside the socket, or in a socket that lies on the table does not
-    count. `holders` names the arms that may hold the socket at success.
+    count.
+
+    `holders` names the arms that may hold the socket at success.
     """
 
     holders: ClassVar[tuple[str, ...]] = ARMS

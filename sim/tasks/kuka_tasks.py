@@ -32,10 +32,11 @@ class KukaPick(RandomObjectTask):
     """An object is held between the pads, at least 10 cm above the table, and moves slowly.
 
     Start: one of 24 forms (boxes, cylinders, a ball, bent and branched bars, hollow ones, objects
-    composed of several solids), drawn for each episode, at x U(0.46, 0.68), y U(-0.2, 0.2) m
-    and any yaw. Success: its lowest point at least 10 cm above the table, both pads of one gripper
-    on it, no part of it faster than 20 cm/s, for 0.5 s without a break. Forms, sizes and ranges are
-    ours, as those of the paper's experiment are not published.
+    composed of several solids), drawn for each episode, at x U(0.46, 0.68), y U(-0.2, 0.2) m and
+    any yaw. Success: its lowest point at least 10 cm above the table, both pads of one gripper on
+    it, no part of it faster than 20 cm/s, for 0.5 s without a break.
+
+    Sizes, forms and ranges are ours.
     """
 
     name: ClassVar[str] = "kuka_pick"
@@ -63,10 +64,11 @@ class KukaPlace(GoalTask, RandomObjectTask):
     """An object lies or stands in the tray, all of it within the rim.
 
     Start: one of 24 forms as in `KukaPick`, at x U(0.46, 0.68), y U(-0.22, 0.22) m and any yaw, and
-    the tray at x U(0.48, 0.64), y U(-0.2, 0.2) m, yaw U(-45, 45) degrees (of a square any), at
-    least 4 cm apart. Success: no point of it beyond the inside of the rim (200 x 200 mm), its
-    lowest one on the tray's floor (to 4 mm), the tray flat; touched by no arm, all at rest, for 0.5
-    s. Sizes and ranges are ours.
+    the tray at x U(0.48, 0.64), y U(-0.2, 0.2) m, yaw U(-45, 45) degrees, at least 4 cm apart.
+    Success: no point of it beyond the inside of the rim (200 x 200 mm), its lowest one on the
+    tray's floor (to 4 mm), the tray flat.
+
+    Sizes and ranges are ours.
     """
 
     name: ClassVar[str] = "kuka_place"
@@ -126,11 +128,11 @@ class KukaHandOver(HandOverTask):
     """The bar goes from the right gripper to the left one, and with all corners into the bin.
 
     Start: bar lying at x U(0.14, 0.26), y U(-0.14, 0.14) m, yaw U(-40, 40) degrees; bin at x
-    U(-0.26, -0.14), y U(-0.12, 0.12) m, yaw U(-25, 25) degrees. Success: held by the right gripper
-    more than 2 cm off the table, then by the left one alone, then all corners between the walls of
-    the upright bin, above its floor and below its rim; touched by no arm, all at rest, for 0.5 s. A
-    bar that falls onto the table has to be handed over again. The bar is 200 x 28 x 28 mm, the bin
-    260 x 180 x 60 mm inside, both ours.
+    U(-0.26, -0.14), y U(-0.12, 0.12) m, yaw U(-25, 25) degrees. Success: as in `HandOverTask`, more
+    than 2 cm off the table in the right gripper, then all corners between the walls of the upright
+    bin, above its floor and below its rim.
+
+    Sizes (ours): bar 200 x 28 x 28, bin 260 x 180 x 60 mm inside.
     """
 
     cell: ClassVar[Workcell] = KUKA_BIMANUAL_CELL

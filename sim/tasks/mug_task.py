@@ -42,15 +42,14 @@ class MugOnPlate(GoalTask):
 
     Start: mug, pen and banana in the front cells, x -0.3 to -0.2, -0.05 to 0.05 and 0.2 to 0.3 m, y
     -0.25 to -0.1 m; plate, bowl and holder in those behind, x -0.3 to -0.22, -0.03 to 0.03 and 0.22
-    to 0.3 m, y 0.1 to 0.2 m; each row is shuffled, and all are turned by any angle. Starts in which
-    objects are closer than 1 cm to one another or to an arm's foot are drawn anew.
+    to 0.3 m, y 0.1 to 0.2 m; each row is shuffled, and all are turned by any angle, 1 cm or more
+    from one another and from the feet of the arms.
 
     Success: the mug stands upright to within 3 degrees on the floor of the upright plate (2 mm up
-    or down), the whole circle of its base within that floor (so its axis is within 18 mm of the
-    plate's); no arm touches any prop and all are at rest, for half a second.
+    or down), its whole base within that floor, so its axis within 18 mm of the plate's. No arm
+    touches any prop.
 
-    Sizes: aloha_sim's, which are YCB's: mug 118 x 94 x 83 mm, plate (times 0.8) 210 x 25 mm; bowl
-    161 x 55 mm.
+    Sizes are YCB's as in aloha_sim: mug 118 x 94 x 83, plate 210 x 25, bowl 161 x 55 mm.
     """
 
     name: ClassVar[str] = "mug_on_plate"

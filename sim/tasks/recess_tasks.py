@@ -136,15 +136,14 @@ def _drawn(
 class Fmb1(RecessTask):
     """The yellow block lies in the shallow recess of the red base.
 
-    Start: base at x U(0, 0.1), y U(0.1, 0.2) m, yaw U(-20, 20) degrees; so heavy that it takes some
-    80 N to move it, in place of one that is screwed to the table. Block lying at x U(0.06, 0.22), y
-    U(-0.14, -0.04) m, yaw U(-45, 45) degrees, at least 4 cm from the base. Success: all four lower
-    corners of the block at least 9 mm below the base's top and within the recess's walls (to 0.5
-    mm, which bounds its axis to 2.5 mm and its yaw to 1.5 degrees), the block lying along the
-    recess, whichever of its equal faces is up; touched by no arm, all at rest, for 0.5 s. Sizes are
-    those of FMB's first assembly (Luo et al. 2024): base 230 x 230 x 50 mm, block 200 x 37 x 37 mm,
-    recess 204 x 41 mm and 10 mm deep, so 2 mm of clearance on each side and at each end; the slots
-    for its other parts are there too. Ranges are ours.
+    Start: base at x U(0, 0.1), y U(0.1, 0.2) m, yaw U(-20, 20) degrees, so heavy that it takes some
+    80 N to move it; block lying at x U(0.06, 0.22), y U(-0.14, -0.04) m, yaw U(-45, 45) degrees, at
+    least 4 cm from the base. Success: all four lower corners of the block at least 9 mm below the
+    base's top and within the recess's walls (to 0.5 mm), the block lying along the recess,
+    whichever of its equal faces is up.
+
+    Sizes of FMB's first assembly (Luo et al., 2024): base 230 x 230 x 50, block 200 x 37 x 37,
+    recess 204 x 41 mm and 10 mm deep: 2 mm of clearance on each side.
     """
 
     name: ClassVar[str] = "fmb_1"
@@ -169,16 +168,13 @@ class Fmb1(RecessTask):
 class Fmb2(RecessTask):
     """The yellow block stands upright in the deep square recess of the red base.
 
-    Start: base at x U(0, 0.12), y U(0.08, 0.18) m, yaw U(-45, 45) degrees, which for a square
-    recess is any; so heavy that it takes some 80 N to move it, in place of one that is screwed to
-    the table. Block lying at x U(0.08, 0.22), y U(-0.14, -0.02) m, yaw U(-45, 45) degrees, at least
-    5 cm from the base. Success: the block on one of its ends, all four lower corners at least 29 mm
-    below the base's top and within the recess's walls (to 0.5 mm); touched by no arm, all at rest,
-    for 0.5 s. The geometry is ours, since FMB's second board is not published: as tight as the
-    first one, in another orientation. Block 100 x 37 x 37 mm, base 160 x 160 x 50 mm, recess 41 x
-    41 mm and 30 mm deep, so 2 mm of clearance on each side. The gripper has to take the block
-    leaning along it, so that it can rock it upright, by 90 degrees, and keep off the table and the
-    base.
+    Start: base at x U(0, 0.12), y U(0.08, 0.18) m, yaw U(-45, 45) degrees, as heavy as in `Fmb1`;
+    block lying at x U(0.08, 0.22), y U(-0.14, -0.02) m, yaw U(-45, 45) degrees, at least 5 cm from
+    the base. Success: the block on one of its ends, all four lower corners at least 29 mm below the
+    base's top and within the recess's walls (to 0.5 mm).
+
+    Sizes (ours): block 100 x 37 x 37, base 160 x 160 x 50, recess 41 x 41 mm and 30 mm deep: 2 mm
+    of clearance on each side.
     """
 
     name: ClassVar[str] = "fmb_2"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from dm_control import mjcf
 
+from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.transforms import Matrix, inverse
 
 CLEAR_M = 0.02  # Height above the table from which an object counts as lifted.
@@ -19,7 +20,7 @@ class ContactGroups:
     """Groups of shapes of one compiled model, by name; a shape belongs to one group at most."""
 
     def __init__(self, physics: mjcf.Physics, groups: Mapping[str, Sequence[mjcf.Element]]) -> None:
-        self._names = list(groups)
+        self.names = list(groups)
         self._group = np.full(physics.model.ngeom, -1)
         for index, shapes in enumerate(groups.values()):
             self._group[np.array(physics.bind(shapes).element_id)] = index
@@ -27,7 +28,7 @@ class ContactGroups:
     def pairs(self, physics: mjcf.Physics) -> set[frozenset[str]]:
         """Returns the pairs of groups that are in contact."""
         pairs = self._group[physics.data.contact.geom]
-        return {frozenset((self._names[a], self._names[b])) for a, b in pairs if a >= 0 and b >= 0}
+        return {frozenset((self.names[a], self.names[b])) for a, b in pairs if a >= 0 and b >= 0}
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,32 @@ class ContactState:
         pairs: Pairs of names: props, `table`, an arm without its pads (`left`), and its pads
             (`left/left_pad`).
         arms: Names of the arms.
+        groups: All names that can be in `pairs`; if empty, no name is checked.
     """
 
     pairs: Collection[frozenset[str]]
     arms: Sequence[str]
+    groups: Collection[str] = ()
 
     def between(self, a: str, b: str) -> bool:
-        """Returns whether two groups are in contact."""
+        """Returns whether two groups are in contact.
+
+        Raises:
+            ValueError: There is no such group.
+        """
+        if self.groups and not (a in self.groups and b in self.groups):
+            wrong = b if a in self.groups else a
+            raise unknown_name("prop, arm or table", wrong, self.groups)
         return frozenset((a, b)) in self.pairs
 
     def held(self, arm: str, prop: str) -> bool:
-        """Returns whether both pads of an arm are in contact with a prop."""
+        """Returns whether both pads of an arm are in contact with a prop.
+
+        Raises:
+            ValueError: There is no such arm or prop.
+        """
+        if arm not in self.arms:
+            raise unknown_name("arm", arm, self.arms)
         return all(self.between(f"{arm}/{side}_pad", prop) for side in ("left", "right"))
 
     def held_by_any(self, prop: str) -> bool:

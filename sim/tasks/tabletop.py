@@ -5,7 +5,7 @@ A `GoalTask` is done when all props are inside their goal, released and at rest.
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -124,6 +124,7 @@ class TabletopTask(composer.Task):
 
     def __init__(self, control_hz: float, *props: Prop) -> None:
         _check_rate(control_hz)
+        self._check(props)
         self._arena = Workbench(self.cell)
         self.robot = self.cell.robot()
         self._arena.attach(self.robot)
@@ -145,6 +146,20 @@ class TabletopTask(composer.Task):
         self._starts: StartDraws | None = None
         self._handling = Handling(self.drop_speed)
         self.control_timestep = 1.0 / control_hz
+
+    def _check(self, props: Sequence[Prop]) -> None:
+        """Checks what a subclass defines."""
+        name = type(self).__name__
+        if len(self.stages) < 2:
+            raise ValueError(
+                f"{name}.stages is {self.stages}; allowed: at least two, of which the last is "
+                "success."
+            )
+        names = [prop.name for prop in props]
+        if twice := [each for each in names if names.count(each) > 1]:
+            raise ValueError(
+                f"{name} has two props with the name {twice[0]!r}; allowed: different names."
+            )
 
     @property
     def root_entity(self) -> composer.Entity:
@@ -315,14 +330,25 @@ class TabletopTask(composer.Task):
         return self.success
 
     def place(self, physics: mjcf.Physics, prop: Prop, T_table_prop: Matrix) -> None:
-        """Places a prop, at rest, at a pose (4, 4) relative to the table top."""
+        """Places a prop, at rest, at a pose (4, 4) relative to the table top.
+
+        Raises:
+            ValueError: The prop does not belong to the task.
+        """
+        if self.props.get(prop.name) is not prop:
+            raise ValueError(
+                f"{prop.name!r} is no prop of {type(self).__name__}; give it to "
+                "super().__init__(control_hz, ...)."
+            )
         position = T_table_prop[:3, 3] + (0.0, 0.0, self.table_height)
         prop.set_pose(physics, position, quaternion(T_table_prop[:3, :3]))
         prop.set_velocity(physics, np.zeros(3), np.zeros(3))
 
     def contact_state(self, physics: mjcf.Physics) -> ContactState:
         """Returns the current contacts."""
-        return ContactState(self._contacts.pairs(physics), self.embodiment.arms)
+        return ContactState(
+            self._contacts.pairs(physics), self.embodiment.arms, self._contacts.names
+        )
 
     def at_rest(self, physics: mjcf.Physics) -> bool:
         """Returns whether all points of all props are slower than 1 cm/s."""
@@ -423,9 +449,18 @@ class GoalTask(TabletopTask):
         """Returns the current stage, below success; called after each control period."""
 
     def after_step(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
-        """Updates success and stage."""
+        """Updates success and stage.
+
+        Raises:
+            ValueError: `progress` returned a stage that does not exist.
+        """
         contacts = self.contact_state(physics)
         stage = self.progress(physics, contacts)
+        if not 0 <= stage < len(self.stages) - 1:
+            raise ValueError(
+                f"{type(self).__name__}.progress returned {stage}; allowed: 0 to "
+                f"{len(self.stages) - 2}, the stages below success."
+            )
         put_down = self.put_down(physics, contacts)
         released = not contacts.by_any_arm(self.props) and self.reached(physics)
         self.success = self.has_lasted(released and put_down and self.at_rest(physics), physics)

@@ -12,22 +12,15 @@ from numpy.typing import ArrayLike
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
-from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion, rotation_about
+from stringline.datasets.embodiments.transforms import (
+    Matrix,
+    pose,
+    rotation_about,
+    rotation_vector,
+    turned,
+)
 
 X, Y, Z = np.eye(3)
-
-
-def rotation_vector(rotation: Matrix) -> Vector:
-    """Returns axis times angle (3,), the angle 0 to pi, of a rotation matrix (3, 3)."""
-    w, *axis = quaternion(rotation)
-    sine = float(np.linalg.norm(axis))
-    return np.asarray(axis) * (2.0 * np.arctan2(sine, w) / sine) if sine > 1e-12 else np.zeros(3)
-
-
-def turned(vector: Vector) -> Matrix:
-    """Returns the rotation matrix (3, 3) of a rotation vector (3,) in rad."""
-    angle = float(np.linalg.norm(vector))
-    return rotation_about(vector / angle, angle) if angle > 1e-12 else np.eye(3)
 
 
 def apart(a: Matrix, b: Matrix) -> tuple[float, float]:

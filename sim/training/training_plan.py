@@ -6,6 +6,7 @@ position, how far away patches without depth are, and whether the policy has a l
 
 import copy
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,13 +24,13 @@ from stringline.datasets.loading.mixture import MixedWindows
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.coordinates.ray_places import RayPlaces
-from stringline.encoders.training.checkpoint import ASKED_FOR
+from stringline.encoders.training.checkpoint import ASKED_FOR, load_description
 from stringline.encoders.training.settings import process_count
 from stringline.encoders.training.trainer import Trainer
 from stringline.encoders.vision.rgbd import ImageTokens, presence
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.learned_policy import LearnedPolicy
-from stringline.policies.checkpoints.load import build_policy
+from stringline.policies.checkpoints.load import build_policy, find_checkpoint
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import read_cameras
 from stringline.sim.training.training_data import TrainingData, tensors
@@ -37,6 +38,23 @@ from stringline.sim.training.training_settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
 
+CHECKPOINT_POLICY = "_checkpoint_"
+"""Key of `configs/policy/checkpoint.yaml`."""
+NETWORK_GROUPS = (
+    "policy",
+    "encoder",
+    "coordinates",
+    "frames",
+    "depth",
+    "normalisation",
+    "action",
+    "gripper",
+    "action_places",
+    "history",
+    "instruction",
+    "training_recipe",
+)
+"""Groups whose choices are parts of a policy."""
 GROUP = "coordinates"
 GRIDS = {
     f"{GROUP}.places": ("stringline.GridPlaces", "stringline.PatchDepthPlaces"),
@@ -75,6 +93,36 @@ class Decision:
             value = completed(CONFIGS, f"{GROUP}/{value}")
         with open_dict(config):
             OmegaConf.update(config, self.option, value, merge=False)
+
+
+def with_policy_of_checkpoint(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """Returns a configuration in which `policy=checkpoint` is the policy of `initialise_from`.
+
+    Args:
+        config: The configuration of `stringline-train`.
+        overrides: The command line, `key=value`.
+
+    Raises:
+        ValueError: There is no checkpoint, or the command line has options of another policy.
+    """
+    if CHECKPOINT_POLICY not in config.policy:
+        return config
+    checkpoint = config.initialise_from
+    if checkpoint is None:
+        raise ValueError("policy=checkpoint needs a checkpoint; add initialise_from=CHECKPOINT.")
+    for key in (override.lstrip("+~").partition("=")[0] for override in overrides):
+        if re.split(r"[./@]", key)[0] in NETWORK_GROUPS and key != "policy":
+            raise ValueError(
+                f"{key} has no effect with policy=checkpoint, which takes all options of the "
+                f"policy from {checkpoint}. Leave it out, or choose another policy."
+            )
+    model = load_description(find_checkpoint(str(checkpoint))).get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("_target_"), str):
+        raise ValueError(f"{checkpoint} is not the checkpoint of a policy.")
+    config = copy.deepcopy(config)
+    with open_dict(config):
+        config.policy = model
+    return config
 
 
 def decided(

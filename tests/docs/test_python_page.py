@@ -26,5 +26,4 @@ def test_the_page_is_a_program(folder: Path) -> None:
     exec(compile(code, "docs/python.md", "exec"), names)
     assert len(names["results"]) == 1
     assert len(names["store"]) == 2
-    assert names["y"].shape == (2, 4, 10, 32)
-    assert names["chunk"].action.shape == (48, 14)
+    assert names["conditioning"].tokens.shape == (2, 1, 32)

@@ -78,10 +78,10 @@ FOLLOWED = {
     ),
     "tutorials/any-arm.md": Page(("runs/arm.rrd", "runs/arm_evaluation/report.html")),
     "tutorials/rgbd-data.md": Page(
-        ("runs/rgbd_evaluation/report.html", "runs/rgbd_zarr_evaluation/report.html"),
+        ("runs/rgbd_evaluation/report.html",),
         # The clouds of smaller images have too few points to be compared.
         smaller={**SMALLER, "stringline-collect": (*COLLECTION, "task.image_size=128")},
-        placed=(91, 91),  # Of ACT's files and of the replay buffer.
+        placed=(91,),
     ),
     "tutorials/cluster.md": Page(
         tuple(
@@ -90,7 +90,7 @@ FOLLOWED = {
         )
     ),
     "tutorials/own-policy.md": Page(
-        ("runs/eval/report.html", "runs/eval_remote/report.html", "runs/few/checkpoint"),
+        ("runs/eval/report.html", "runs/few/checkpoint"),
         smaller={**SMALLER, "stringline-train": TRAINING[:4]},
     ),
     "tutorials/own-network.md": Page(()),

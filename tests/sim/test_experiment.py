@@ -212,26 +212,20 @@ def test_a_failed_training_is_named_and_the_others_count(attempt: Attempt, tmp_p
 
 @pytest.mark.slow
 def test_the_commands_of_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them are accepted, but for the typo; the last one continues the one before."""
+    """All of them are accepted; the last one continues the one before."""
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "tutorials" / "compare-encodings.md").read_text()
     blocks = re.findall(r"(?m)^    (\w.*)$", page)
     recipes = [line for line in blocks if re.match(r"\w+: \[", line)]
     (tmp_path / "encodings.yaml").write_text("\n".join(recipes))
     commands = [line for line in blocks if line.startswith("stringline-experiment ")]
-    plans = []
-    for command in commands:
-        if "rope_mixd" in command:
-            with pytest.raises(ValueError, match="Did you mean 'rope_mixed'"):
-                plan_of(*shlex.split(command)[1:])
-            continue
-        plans.append(plan_of(*shlex.split(command)[1:]))
-    assert [len(plan.cells()) for plan in plans] == [4, 6, 6, 10]
+    plans = [plan_of(*shlex.split(command)[1:]) for command in commands]
+    assert [len(plan.cells()) for plan in plans] == [4, 6, 10]
     for plan in plans:
         prepare(plan)
     cell = plans[1].cells()[0]
-    assert plans[1].train_command(cell) == plans[3].train_command(cell)
-    assert plans[1].eval_command(cell) != plans[3].eval_command(cell)
+    assert plans[1].train_command(cell) == plans[2].train_command(cell)
+    assert plans[1].eval_command(cell) != plans[2].eval_command(cell)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from stringline.datasets.loading.keyposes import (
     Motion,
     NoKeyposeError,
     carried_spans,
+    events_in_words,
     find_keyposes,
 )
 from stringline.datasets.loading.window_settings import KeyposeSettings
@@ -386,3 +387,55 @@ def test_what_is_carried_lies_between_closing_and_opening() -> None:
     grasp = found.pose[0, 0, :3, 3]
     distance = np.linalg.norm(motion.pose[steps[away], 0, :3, 3] - grasp, axis=-1)
     assert distance.min() > 0.04
+
+
+def hurried(*corners: Floats, speed: float = 0.8) -> Floats:
+    """Returns positions (T, 3) on straight lines between corners, with slower steps near them."""
+    way = [corners[0]]
+    for goal in corners[1:]:
+        while (left := float(np.linalg.norm(goal - way[-1]))) > 0.004:
+            step = min(speed / HZ, max(0.4 * left, 0.003))
+            way.append(way[-1] + (goal - way[-1]) * step / left)
+    return np.array(way)
+
+
+def motion_of(way: Floats, opening: Floats) -> Motion:
+    poses = np.tile(np.eye(4), (len(way), 1, 1, 1))
+    poses[:, 0, :3, 3] = way
+    return Motion(poses, opening[:, None], HZ)
+
+
+START, ABOVE, BLOCK, GOAL = map(
+    np.array, ([0.0, 0.0, 0.2], [0.2, 0.1, 0.2], [0.2, 0.1, 0.02], [-0.1, 0.3, 0.2])
+)
+
+
+def test_a_stroke_in_flight_is_where_the_hand_turns() -> None:
+    """The gripper of a hand in a hurry begins to close before it is there."""
+    way = hurried(START, ABOVE, BLOCK, GOAL)
+    lowest = int(way[:, 2].argmin())
+    opening = np.where(np.arange(len(way)) < lowest - 8, 0.9, 0.2)
+    found = find_keyposes(motion_of(way, opening))
+    assert list(events_in_words(found, ("arm",))) == ["arm closes", "arm stops"]
+    assert abs(found.start[0] - lowest) <= 2
+    np.testing.assert_allclose(found.pose[0, 0, :3, 3], BLOCK, atol=0.01)
+    assert (found.before[0, 0], found.after[0, 0]) == (0.9, 0.2)
+    assert found.start[1] == len(way) - 1, "it ends in flight"
+    np.testing.assert_allclose(found.pose[1, 0, :3, 3], way[-1])
+
+
+def test_turns_in_flight_are_stops_without_strokes() -> None:
+    way = hurried(START, ABOVE, BLOCK, GOAL)
+    found = find_keyposes(motion_of(way, np.ones(len(way))))
+    assert list(events_in_words(found, ("arm",))) == 3 * ["arm stops"]
+    for place, goal in zip(found.pose[:, 0, :3, 3], (ABOVE, BLOCK, GOAL), strict=True):
+        np.testing.assert_allclose(place, goal, atol=0.015)
+
+
+def test_an_arm_that_stands_still_on_its_way_is_not_in_a_hurry() -> None:
+    """Then a stroke in flight is the shape of the hand, as before."""
+    way = np.concatenate([hurried(START, ABOVE), np.tile(ABOVE, (40, 1)), hurried(ABOVE, GOAL)])
+    opening = np.where(np.arange(len(way)) < 5, 0.9, 0.2)
+    found = find_keyposes(motion_of(way, opening))
+    assert set(events_in_words(found, ("arm",))) == {"arm stops"}
+    np.testing.assert_allclose(found.pose[0, 0, :3, 3], ABOVE, atol=0.01)

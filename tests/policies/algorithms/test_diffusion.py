@@ -173,6 +173,11 @@ def test_invalid_settings_are_rejected(
         make_policy(override)
 
 
+def test_errors_without_noise_samples_are_rejected() -> None:
+    with pytest.raises(ValueError, match=r"error has shape \(2, 8, 14\); .*error\[:, None\]"):
+        masked_mean(torch.zeros(2, 8, 14), torch.ones(2, 8))
+
+
 def test_a_mask_of_another_shape_is_rejected() -> None:
     with pytest.raises(
         ValueError, match=r"mask has shape \(2, 7\); allowed for errors \(2, 3, 8, 14\): \(2, 8\)"

@@ -15,9 +15,14 @@ from torch import Tensor
 from stringline import ALOHA, IIWA14, Camera, Contract, KeyposePolicy, Trainer, load_policy
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.loading.statistics import GRIPPER_POSITIONS, Statistics, statistics_of
-from stringline.policies.algorithms.keypose_policy import keypose_of
+from stringline.policies.algorithms.keypose_policy import (
+    acting_sets,
+    keypose_of,
+    with_known_set,
+)
 from stringline.policies.checkpoints.load import build_policy, save_policy
 from stringline.policies.chunks.chunk import ActionPrefix
+from stringline.policies.networks.keypose_head import FLAGS, VOTED
 from stringline.policies.probes.probes import keypose_errors
 
 ARMS = ALOHA.arms
@@ -261,6 +266,31 @@ def test_it_learns_one_example(overrides: tuple[str, ...]) -> None:
     assert row.acting() == (0,)
     np.testing.assert_allclose(row.approach[0, 0] - row.pose[0, 0, :3, 3], [0, 0, 0.06], atol=0.02)
     assert row.after[0, 0] == pytest.approx(0.1, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("acts", "known", "expected"),
+    [
+        ((0.9, 0.6), [[1, 0], [0, 1]], (0,)),
+        ((0.6, 0.9), [[1, 0], [0, 1]], (1,)),
+        ((0.9, 0.6), [[1, 0], [1, 1]], (0, 1)),
+        ((0.9, 0.2), [[1, 1]], (0, 1)),
+        ((0.4, 0.2), [[1, 1]], (0,)),
+        ((0.9, 0.2), [[1, 0], [1, 1]], (0,)),
+    ],
+)
+def test_arms_act_together_only_as_in_training(
+    acts: tuple[float, float], known: list[list[int]], expected: tuple[int, ...]
+) -> None:
+    shown = acting_sets(np.array(known, bool)).max(axis=0) > 0
+    row = np.zeros((2, 1, VOTED + FLAGS + 1), np.float32)
+    row[..., 3] = row[..., 7] = 1.0
+    chances = np.array(acts)
+    row[:, 0, VOTED] = row[:, 0, VOTED + 1] = np.log(chances / (1 - chances))
+    found = with_known_set(keypose_of(row), shown)
+    assert found.acting(0.3) == expected
+    for arm in range(2):
+        assert arm in expected or found.moves[arm] < 0.5 or acts[arm] < 0.5
 
 
 class Examples:

@@ -15,6 +15,7 @@ from stringline.policies.execution.keypose_motion import (
     MotionSettings,
     PredictedKeypose,
 )
+from stringline.policies.execution.motion_space import JointSpace
 
 Floats = NDArray[np.float64]
 Predict = Callable[[float, Floats], PredictedKeypose | None]
@@ -128,7 +129,7 @@ class Cell:
 
 
 def motion_of(settings: MotionSettings = SETTINGS, held: float = 0.3) -> KeyposeMotion:
-    return KeyposeMotion(ALOHA, HZ, settings, [held] * ARMS)
+    return KeyposeMotion(JointSpace(ALOHA), HZ, settings, [held] * ARMS)
 
 
 def distances_mm(track: Floats, prediction: PredictedKeypose, arm: int, mode: int = 0) -> Floats:

@@ -136,9 +136,14 @@ def test_negative_noise_is_refused(name: str) -> None:
         KeyposeNoise(**{name: -0.1})
 
 
+def denoiser(dim: int = DIM) -> KeyposeDenoiser:
+    encoding = CayleyString(2, dim // 2, 3, wavelengths=(0.2, 2.0))
+    return KeyposeDenoiser(dim, encoding, arms=A).double()
+
+
 def denoised(*, shift: float = 0.0, far: float = 0.0, dim: int = DIM) -> Tensor:
     torch.manual_seed(0)
-    network = KeyposeDenoiser(dim, CayleyString(2, dim // 2, 3, wavelengths=(0.2, 2.0))).double()
+    network = denoiser(dim)
     scene: Any = conditioning(shift=shift)
     scene.tokens = (
         scene.tokens + far * torch.arange(N + A).ge(9)[:, None] * (torch.arange(N + A) < N)[:, None]
@@ -157,6 +162,42 @@ def test_denoising_knows_differences_of_places_only() -> None:
     first, second = denoised(), denoised(shift=0.7)
     torch.testing.assert_close(second[..., :3], first[..., :3] + 0.7, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(second[..., 3:], first[..., 3:], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("frame", range(1, 1 + A))
+def test_a_keypose_in_the_frame_of_a_gripper_moves_with_it(frame: int) -> None:
+    """Frame 1 is the own gripper, 2 that of the other arm; nothing else has a weight here."""
+    torch.manual_seed(0)
+    network = denoiser()
+    torch.nn.init.zeros_(network.read.weight)
+    with torch.no_grad():
+        network.read.bias.normal_().unflatten(0, (1 + A, NUMBERS + 1))[frame, NUMBERS] = 60.0
+    motion = torch.eye(4).double()
+    motion[:3, :3] = rotation_of(torch.randn(6).double())
+    motion[:3, 3] = torch.randn(3).double()
+    scene: Any = conditioning()
+    moved: Any = conditioning()
+    moved.places.grippers[:] = scene.places.grippers @ motion[:3, :3].T + motion[:3, 3]
+    moved.places.directions[:] = motion[:3, :3] @ scene.places.directions
+    noisy = torch.randn(B, A, 3, 9).double()
+    level = torch.rand(B, A, 3).double()
+    first, second = (
+        network(
+            noisy,
+            level,
+            each.tokens[:, -A:],
+            network.precompute(each),
+            each.places.has_position[:, :-A],
+        )
+        for each in (scene, moved)
+    )
+    origin = first[..., :3] @ motion[:3, :3].T + motion[:3, 3]
+    torch.testing.assert_close(second[..., :3], origin, atol=1e-5, rtol=1e-5)
+    vectors = first[..., 3:].unflatten(-1, (-1, 3)) @ motion[:3, :3].T
+    torch.testing.assert_close(second[..., 3:], vectors.flatten(-2), atol=1e-5, rtol=1e-5)
+    own = [0, 1] if frame == 1 else [1, 0]
+    reach = (first[..., :3] - scene.places.grippers[:, own, None]).norm(dim=-1)
+    assert (reach - reach[:1, :1, :1]).abs().max() < 1e-5
 
 
 def test_absent_tokens_do_not_denoise() -> None:

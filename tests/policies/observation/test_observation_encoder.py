@@ -31,6 +31,11 @@ def in_double(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
+def test_an_encoder_of_no_cameras_is_refused(make_policy: MakePolicy) -> None:
+    with pytest.raises(ValueError, match=r"ObservationEncoder reads no camera; .*cameras"):
+        make_policy("policy.observation_encoder.cameras=[]")
+
+
 @pytest.mark.parametrize("encoder", ["cayley", "circulant", "rope_mixed", "none"])
 @pytest.mark.parametrize("values", ["true", "false"])
 def test_a_common_translation_has_no_effect(

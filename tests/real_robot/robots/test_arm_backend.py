@@ -4,14 +4,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 from tests.datasets.extensions.conftest import own_trust, write_module
 
+from stringline import ALOHA
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment_record import record_of, rounded
 from stringline.datasets.extensions.trust import UntrustedPackageError
 from stringline.real_robot.deploy import NOT_DONE
 from stringline.real_robot.incident import emulator_of
@@ -25,6 +27,8 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 WriteModule = Callable[[str, str], Path]
 
 ARMS = """
+from dataclasses import replace
+
 from stringline import ALOHA, ArmBackend
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver
 from stringline.real_robot.emulators.program.emulator_client import Emulator
@@ -41,6 +45,9 @@ class Bare(ArmBackend):
 class Emulated(Bare):
     def emulator(self, **settings):
         return Emulator(**settings)
+
+class WithoutCapsules(Bare):
+    embodiment = replace(ALOHA, capsule_mounts=())
 
 class Other: pass
 """
@@ -80,6 +87,26 @@ def test_wrong_classes_and_arguments_are_reported(write_module: WriteModule) -> 
             robot_backend(None, "one", driver, backend)
     with pytest.raises(ValueError, match=r"Bare has no emulator; set robot.emulator=null"):
         robot_backend(None, "one", {}, "own_arms:Bare").emulator()
+
+
+def test_a_policy_of_an_arm_from_a_file_fits_the_arm(write_module: WriteModule) -> None:
+    write_module("own_arms", ARMS)
+    factory = RobotFactory(robot_of("robot=own_arms:Bare"))
+    plain = factory.contract()
+    trained = replace(plain, kinematics=rounded(record_of(ALOHA)))
+    assert trained.incompatibilities(factory.contract(trained)) == []
+    assert plain.incompatibilities(factory.contract(plain)) == []
+    other = replace(plain, kinematics=record_of(replace(ALOHA, home=ALOHA.home + 0.1)))
+    [reason] = other.incompatibilities(factory.contract(other))
+    assert "kinematics: those of 'aloha' are required" in reason
+    assert "home" in reason
+
+
+def test_arms_without_capsules_are_refused(write_module: WriteModule) -> None:
+    write_module("own_arms", ARMS)
+    factory = RobotFactory(robot_of("robot=own_arms:WithoutCapsules"))
+    with pytest.raises(ValueError, match="aloha has no capsules.*capsule_mounts"):
+        factory.limits()
 
 
 def test_a_log_cannot_name_a_class_of_a_package_that_is_not_trusted(

@@ -21,7 +21,9 @@ def run_small(task: str, output: Path, *changes: str) -> None:
     assert summary["demonstrations"] == 2
     assert [summary[acted]["trials"] for acted in ("expert", "direct", "emulated")] == [1, 1, 1]
     page = (output / "report.html").read_text()
-    assert settings(output, f"task={task}").chain_task.arms.words in page
+    arms = settings(output, f"task={task}").chain_task.arms
+    assert arms is not None
+    assert arms.words in page
     assert f"stringline-demo task={task} " in page
 
 
@@ -73,6 +75,10 @@ def test_named_cameras_are_kept(tmp_path: Path) -> None:
         ),
         (["task=aloha_sim_hand_over_pen"], "aloha_sim_hand_over_pen cannot run the whole chain"),
         (["task=kuka_board_in_hand"], "KukaBoardInHand cannot run the whole chain"),
+        (
+            ["task=metaworld:reach-v3", "task.python=no/python"],
+            "There is no Python interpreter 'no/python'; python=PATH is the program",
+        ),
         (["task.name=kuka_pik"], "There is no task 'kuka_pik'. Did you mean 'kuka_pick'"),
     ],
 )

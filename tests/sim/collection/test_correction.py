@@ -34,6 +34,7 @@ from stringline.sim.environment.environment import TaskEnvironment, make_environ
 from stringline.sim.evaluation.corrected_policy import CorrectedPolicy
 from stringline.sim.experts.expert_registry import make_correcting_expert, make_expert
 from stringline.sim.replay import replay_episode
+from stringline.sim.training.training_plan import CHECKPOINT_POLICY
 
 TASK = "bowl_on_rack"
 NO_SIGN = Takeovers(drawn=0.0, stalled_s=0.0, stage_s=0.0, beside=False)
@@ -174,13 +175,15 @@ def policy_of(recipe: Recipe) -> CorrectedPolicy:
         )
 
 
-def test_the_next_training_has_the_kind_of_the_corrected_policy() -> None:
+def test_the_next_training_has_the_corrected_policy_and_the_optimisation_of_its_kind() -> None:
     learned = make_keyposes(*IMAGES)
     policy = CorrectedPolicy(learned, "digest", RecordedExecution(), "stand the bowl")
     choices = [f"{key}={value}" for key, value in policy.training_choices().items()]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = compose("train", ["dataset.path=store", *choices])
-    assert composed.policy._target_ == f"stringline.{type(learned).__name__}"
+        own = compose("train", ["dataset.path=store", *choices])
+        recipe = compose("train", ["dataset.path=store", "training_recipe=keyposes"])
+    assert CHECKPOINT_POLICY in own.policy
+    assert own.trainer == recipe.trainer
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from stringline.datasets.contract.contract import check_observation
+from stringline.datasets.loading.keyposes import episode_keyposes, sequence_of
+from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.store import EpisodeStore
 from stringline.sim.collect import collect
 from stringline.sim.collection.collection_state import Recipe
@@ -57,6 +59,8 @@ def check_expert(name: str, interpreter: Interpreter, store: Path) -> None:
         hand = np.asarray(episode.arrays["T_base_gripper/arm"])[:, :3, 3]
         away = np.abs(np.diff(hand, axis=0)).max()
         expect(action.shape == (len(hand), 4) and away < 0.05, f"{name}: end-effector actions")
+        found = sequence_of(episode_keyposes(episode, KeyposeSettings()), ("arm",))
+        expect(found.endswith("arm stops"), f"{name}: keyposes ({found})")
 
 
 def check_geometry(interpreter: Interpreter) -> None:

@@ -103,7 +103,14 @@ SLIDE = '<body name="lift"><joint name="lift" type="slide"/><geom size="0.01"/><
             r"'shoulder_pan_joint' has no torque limit.*\{shoulder_pan_joint: \{effort: NM\}\}",
         ),
         ({"model": arm_mjcf(extra=SLIDE)}, "has further joints, lift; allowed in simulation"),
-        ({"pose": {"position_m": [-1, 0, 0]}}, r"its gripper does not reach \[.*\] m, pointing"),
+        (
+            {"pose": {"position_m": [-1, 0, 0]}},
+            r"reach \[.*\] m, pointing down, from .*home",
+        ),
+        (
+            {"model": arm_mjcf(extra='<frame pos="0 0 1"><site name="top"/></frame>')},
+            "arm.xml has <frame> elements, which dm_control cannot read; allowed",
+        ),
     ],
 )
 def test_arms_that_the_cell_cannot_have(
@@ -111,6 +118,11 @@ def test_arms_that_the_cell_cannot_have(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         arm_cell(str(write_arm(tmp_path, **settings)))  # type: ignore[arg-type]
+
+
+def test_empty_frames_of_a_file_are_left_out(tmp_path: Path) -> None:
+    cell = arm_cell(str(write_arm(tmp_path, model=arm_mjcf(extra='<frame pos="0 0 1"/>'))))
+    assert cell.model().find("body", "arm/base_link") is not None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from stringline.datasets.embodiments.transforms import pose
+from stringline.datasets.embodiments.transforms import pose, rotation_vector, turned
 from stringline.sim.teleop.page import three_numbers
 from stringline.sim.teleop.steering import (
     angles_of_pose,
@@ -12,8 +12,6 @@ from stringline.sim.teleop.steering import (
     between,
     pose_of_angles,
     pose_of_quaternion,
-    rotation_vector,
-    turned,
 )
 
 ROTATIONS = Rotation.random(40, rng=np.random.default_rng(1))

@@ -17,7 +17,11 @@ from tests.sim.test_train_command import SMALL
 from stringline import Camera, EpisodeAttributes, EpisodeStore, Trainer, train_policy
 from stringline.sim.train import main
 from stringline.sim.training.training_data import TrainingData
-from stringline.sim.training.training_plan import TrainingPlan, decided
+from stringline.sim.training.training_plan import (
+    TrainingPlan,
+    decided,
+    with_policy_of_checkpoint,
+)
 from stringline.sim.training.training_settings import TrainingSettings
 
 COLOUR = replace(CAMERA, depth=None)
@@ -224,3 +228,36 @@ def test_a_run_is_compared_by_all_settings_that_decide_its_weights(tmp_path: Pat
         other = deciding(**changes)
         assert [name for name in plain if plain[name] != other[name]] == [key]
     assert deciding(validation_windows=3, augmentation=AUGMENTATION | {"transforms": []}) == plain
+
+
+def test_a_training_takes_the_policy_of_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = _store(tmp_path, CAMERA)
+    first = _trained(store, tmp_path / "first", ["coordinates=rays", "policy=flow"], monkeypatch)
+    line = [f"dataset.path={store.path}", f"output={tmp_path / 'next'}", "policy=checkpoint"]
+    line += [f"initialise_from={tmp_path / 'first' / 'checkpoint'}", "keep_normalisation=true"]
+    line += ["trainer.batch_size=4", "trainer.precision=no", "trainer.steps=1", "logger=null"]
+    monkeypatch.setattr(sys, "argv", ["stringline-train", *line])
+    main()
+    file = tmp_path / "next" / "checkpoint" / "checkpoint.yaml"
+    assert yaml.safe_load(file.read_text())["model"] == first["model"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "policy=checkpoint needs a checkpoint; add initialise_from=CHECKPOINT"),
+        (["initialise_from=kuka_pick", "encoder=rope"], "encoder has no effect with policy=chec"),
+        (["initialise_from=kuka_pick", "action=gripper_poses"], "action has no effect"),
+        (["initialise_from=nowhere"], "nowhere"),
+    ],
+)
+def test_options_of_another_policy_are_refused_beside_that_of_a_checkpoint(
+    options: list[str], message: str
+) -> None:
+    line = ["dataset.path=store", "policy=checkpoint", *options]
+    with initialize_config_module("stringline.configs", version_base="1.3"):
+        config = compose("train", line)
+    with pytest.raises(ValueError, match=message):
+        with_policy_of_checkpoint(config, line)
