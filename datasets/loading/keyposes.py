@@ -38,6 +38,8 @@ FLIGHT_S = 0.5
 """Time within which a stroke that begins in flight has reached what it is for, s."""
 TURN_RAD = 0.6
 """Angle from which a bend of a way is a corner, rad."""
+REACHED_M = 0.025
+"""Distance from a corner within which it counts as reached, m."""
 PREFIX = "keypose/"
 
 
@@ -194,7 +196,7 @@ class _Event:
     """An event: the arms that act, and its first and last step.
 
     Where arms act together, `starts` are the first steps of each, in the order of `arms`. A stroke
-    in flight has begun `earlier` steps before it counts.
+    in flight has begun, and a corner is reached, `earlier` steps before.
     """
 
     arms: tuple[int, ...]
@@ -292,7 +294,9 @@ def _turns(motion: Motion, smooth: Floats, settings: KeyposeSettings) -> list[_E
     """Returns where arms that never stand still turn: the corners of their ways.
 
     A way is replaced by as few straight lines as stay within `travel_m` of it (Ramer, 1972, Douglas
-    and Peucker, 1973); a corner is where two of them turn by more than `TURN_RAD`.
+    and Peucker, 1973); a corner is where two of them turn by more than `TURN_RAD`. It is reached
+    within `REACHED_M`: an arm that has been sent there has to know what comes next, though no
+    recorded one has waited there.
     """
     events = []
     for arm in range(motion.opening.shape[1]):
@@ -303,7 +307,9 @@ def _turns(motion: Motion, smooth: Floats, settings: KeyposeSettings) -> list[_E
             goes = way[after] - way[step]
             cosine = came @ goes / max(np.linalg.norm(came) * np.linalg.norm(goes), 1e-12)
             if np.arccos(np.clip(cosine, -1.0, 1.0)) > TURN_RAD:
-                events.append(_Event((arm,), step, step, stop=True))
+                far = np.linalg.norm(way[:step] - way[step], axis=-1) > REACHED_M
+                arrived = int(np.flatnonzero(far)[-1]) + 1 if far.any() else 0
+                events.append(_Event((arm,), step, step, stop=True, earlier=step - arrived))
     return events
 
 
@@ -494,6 +500,9 @@ def _described(events: list[_Event], motion: Motion, settings: KeyposeSettings) 
         rows["after"].append(motion.opening[min(event.end, count - 1)])
     acting = np.array([[arm in event.arms for arm in range(arms)] for event in events])
     start, end = (np.array([getattr(event, name) for event in events]) for name in ("start", "end"))
+    reached = np.array([event.earlier if event.stop else 0 for event in events])
+    start = start - reached
+    end = end - reached
     arrays = {name: np.array(values) for name, values in rows.items()}
     return Keyposes(start=start, end=end, acting=acting, **arrays)
 

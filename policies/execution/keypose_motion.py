@@ -28,7 +28,8 @@ _LEAST_FREE_S = 0.3
 """Least time of a free motion. One that ends sooner is not planned again, or it would never end."""
 _KNOTS_S = 0.08
 """Time between two solutions of the inverse kinematics; joints are interpolated between them."""
-
+_PASSED = 0.05
+"""Share of a stop where the arm has been, at most: from there on it looks like before it."""
 _MOST_LONGER = 2.5
 """Factor of the time of a straight part from which its rotation gives way at a singularity."""
 
@@ -215,6 +216,7 @@ class KeyposeMotion:
         self._holds = [False] * len(self._arms)
         self._opening = dict.fromkeys(range(len(self._arms)), 1.0)
         self._misses: list[_Miss] = []
+        self._passed: dict[int, Floats] = {}
         self._doubts = 0
         self._idle = 0
         self._warned = False
@@ -286,6 +288,9 @@ class KeyposeMotion:
         for arm in goal.acting:
             self._holds[arm] = goal.closes(arm)
             self._opening[arm] = float(goal.before[arm])
+            self._passed.pop(arm, None)
+            if not self._acts_visibly(goal, arm):
+                self._passed[arm] = goal.pose[arm, :3, 3]
             place = self._space.grippers.get(self._arms[arm])
             least = 0.5 * self._held_opening[arm]
             if place is not None and goal.closes(arm) and measured[place] < least:
@@ -382,6 +387,9 @@ class KeyposeMotion:
             if miss.arm == arm and miss.count >= self._settings.missed:
                 near = np.linalg.norm(positions - miss.position, axis=-1) < self._settings.same_m
                 share[near] = np.minimum(share[near], 1e-3)
+        if arm in self._passed:
+            near = np.linalg.norm(positions - self._passed[arm], axis=-1) < self._settings.same_m
+            share[near] = np.minimum(share[near], _PASSED)
         if before is not None and arm in before.moving:
             away = np.linalg.norm(positions - before.pose[arm, :3, 3], axis=-1)
             near = (away < self._settings.jump_m) & (share > 0.25 * share.max())

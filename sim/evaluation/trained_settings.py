@@ -119,7 +119,8 @@ def _choice(record: TrainingRecord, trust: Trust) -> str:
     except ValueError as error:
         raise ValueError(
             f"{record.where} was trained on {task}, which has no simulation here. {error} Install "
-            f"it, or choose another task: task=NAME. {recordings}"
+            "it, or choose another task: task=NAME. stringline-deploy with arms needs no "
+            f"simulation: task.name={task}. {recordings}"
         ) from error
 
 

@@ -439,3 +439,12 @@ def test_an_arm_that_stands_still_on_its_way_is_not_in_a_hurry() -> None:
     found = find_keyposes(motion_of(way, opening))
     assert set(events_in_words(found, ("arm",))) == {"arm stops"}
     np.testing.assert_allclose(found.pose[0, 0, :3, 3], ABOVE, atol=0.01)
+
+
+def test_frames_at_a_turn_ask_for_what_comes_next() -> None:
+    """Nobody has waited there, but an arm that has been sent there does."""
+    way = hurried(START, ABOVE, BLOCK, GOAL)
+    found = find_keyposes(motion_of(way, np.ones(len(way))))
+    near = np.linalg.norm(way - found.pose[0, 0, :3, 3], axis=-1) < 0.02
+    assert (found.next_of(np.flatnonzero(near)[1:]) == 1).all()
+    assert (found.end == found.start).all()

@@ -108,6 +108,42 @@ def test_the_gripper_closes_where_the_keypose_is(
     assert speed.max() < 0.8 * np.sqrt(3)
 
 
+@pytest.mark.parametrize(("share", "reached"), [(0.1, True), (0.02, False)])
+def test_a_stop_is_passed_once(share: float, reached: bool) -> None:
+    """There the scene looks as before it, so the likeliest mode stays the stop; another follows.
+
+    Not one that is hardly likely at all: then the arm stays.
+    """
+    commands = commands_of("base", False, TARGETS)
+    hand = LateHand(commands, 1.0)
+    stop, after = np.eye(4), np.eye(4)
+    stop[:3, 3] = [0.5, 0.1, 0.2]
+    after[:3, 3] = [0.5, 0.3, 0.2]
+    poses = np.stack([stop, after])[None]
+    above = poses[..., :3, 3] + np.array([0.0, 0.0, 0.05])
+    ways = dict.fromkeys(("approach", "corner", "departure"), above)
+    certain = np.ones(1)
+    both = PredictedKeypose(
+        pose=poses,
+        share=np.array([[1 - share, share]]),
+        acts=certain,
+        moves=certain,
+        before=np.ones((1, 2)),
+        after=np.ones((1, 2)),
+        **ways,
+    )
+    space = HandSpace(commands)
+    motion = KeyposeMotion(space, HZ, MotionSettings(), [0.0])
+    for number in range(30):
+        measured = space.measured(hand.observed())
+        targets = motion.targets(number * 4 / HZ, 12, measured, both)
+        for action in space.actions(targets, measured)[:4]:
+            hand.advance(action)
+    places = np.array([T[:3, 3] for T, _ in hand.track])
+    assert np.linalg.norm(places - stop[:3, 3], axis=1).min() < 1e-3
+    assert (np.linalg.norm(places - after[:3, 3], axis=1).min() < 1e-3) == reached
+
+
 def test_a_hand_that_cannot_turn_ignores_the_rotation_of_a_keypose() -> None:
     space = HandSpace(commands_of("base", False, TARGETS))
     hand = LateHand(space._commands, 1.0)

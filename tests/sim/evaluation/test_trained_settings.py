@@ -126,9 +126,13 @@ def test_a_checkpoint_without_a_readable_record_leaves_the_command_line(tmp_path
 def test_a_task_that_is_not_installed_is_named_with_the_way_out(tmp_path: Path) -> None:
     imported = described(tmp_path / "imported", tasks={"stacked_dishes": ""})
     own = described(tmp_path / "own", tasks={"robots.tasks:Stack": ""})
-    for where, reason in (
-        (imported, "There is no task 'stacked_dishes'."),
-        (own, r"There is no module 'robots.tasks' on Python's path. .* PYTHONPATH=\."),
+    for where, task, reason in (
+        (imported, "stacked_dishes", "There is no task 'stacked_dishes'."),
+        (
+            own,
+            "robots.tasks:Stack",
+            r"There is no module 'robots.tasks' on Python's path. .* PYTHONPATH=\.",
+        ),
     ):
         with pytest.raises(
             ValueError, match=f"{where} was trained on .*, which has no simulation here. {reason}"
@@ -136,7 +140,8 @@ def test_a_task_that_is_not_installed_is_named_with_the_way_out(tmp_path: Path) 
             with_trained_settings([f"checkpoint={where}", "trust=robots"])
         assert "\n" not in str(caught.value)
         assert str(caught.value).endswith(
-            "Install it, or choose another task: task=NAME. stringline-eval "
+            "Install it, or choose another task: task=NAME. stringline-deploy with arms needs no "
+            f"simulation: task.name={task}. stringline-eval "
             f"checkpoint={where} dataset=STORE measures it on recordings."
         )
         assert with_trained_settings([f"checkpoint={where}", "task=fmb_1"])[2:] == []
