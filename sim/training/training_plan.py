@@ -294,6 +294,11 @@ class TrainingPlan:
         Raises:
             ValueError: The policy or its initial weights do not fit the data.
         """
+        if CHECKPOINT_POLICY in self.model:
+            raise ValueError(
+                "policy=checkpoint is a choice of stringline-train, with "
+                "initialise_from=CHECKPOINT; choose another policy here."
+            )
         initialisation = self.settings.initialisation
         statistics = self.data.statistics(self.model, self.trust)
         if initialisation:

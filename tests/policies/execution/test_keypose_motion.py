@@ -10,11 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from stringline import ALOHA, InverseKinematics
-from stringline.policies.execution.keypose_motion import (
-    KeyposeMotion,
-    MotionSettings,
-    PredictedKeypose,
-)
+from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
+from stringline.policies.execution.keypose_ways import MotionSettings
 from stringline.policies.execution.motion_space import JointSpace
 
 Floats = NDArray[np.float64]
@@ -209,6 +206,26 @@ def test_a_task_is_done_however_often_predictions_come(every: int, fixed: int) -
     assert not task.left
     check_strokes(track[: task.reached[-1]], [grasp, release], 1.0)
     check_smooth(track)
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_gripper_that_opens_presses_further_along_its_straight_way(opens: bool) -> None:
+    random = np.random.default_rng(5)
+    before, after = (0.0, 0.8) if opens else (0.8, 0.2)
+    keypose = predicted(
+        [joints_near_home(random)], (1.0, 0.0), before=before, after=after, straight_m=0.06
+    )
+    ends = {}
+    for press_m in (0.0, 0.007):
+        cell = Cell(motion_of(replace(SETTINGS, press_m=press_m)))
+        track = cell.run(lambda time, q: keypose, 400, 16)
+        opening = track[:, GRIPPERS[0]]
+        stroke = int(np.flatnonzero(np.abs(opening - after) < 0.01)[0])
+        ends[press_m] = ALOHA.forward_kinematics(track[stroke])["left"][:3, 3]
+    way = keypose.pose[0, 0, :3, 3] - keypose.approach[0, 0]
+    pressed = ends[0.007] - ends[0.0]
+    expected = 0.007 * way / np.linalg.norm(way) if opens else np.zeros(3)
+    np.testing.assert_allclose(pressed, expected, atol=5e-4)
 
 
 def test_what_is_seen_after_the_corner_still_counts() -> None:

@@ -10,11 +10,8 @@ from scipy.spatial.transform import Rotation
 from stringline.datasets.contract.contract import ActionDimension, Contract
 from stringline.datasets.embodiments.arm_commands import HandCommands
 from stringline.datasets.embodiments.transforms import angle_between, between
-from stringline.policies.execution.keypose_motion import (
-    KeyposeMotion,
-    MotionSettings,
-    PredictedKeypose,
-)
+from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
+from stringline.policies.execution.keypose_ways import MotionSettings
 from stringline.policies.execution.motion_space import HandSpace
 
 Floats = NDArray[np.float64]

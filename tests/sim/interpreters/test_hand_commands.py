@@ -17,11 +17,8 @@ from stringline.datasets.loading.keyposes import (
     find_keyposes,
     sequence_of,
 )
-from stringline.policies.execution.keypose_motion import (
-    KeyposeMotion,
-    MotionSettings,
-    PredictedKeypose,
-)
+from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
+from stringline.policies.execution.keypose_ways import MotionSettings
 from stringline.policies.execution.motion_space import HandSpace
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.worlds.remote_environment import RemoteEnvironment

@@ -261,3 +261,10 @@ def test_options_of_another_policy_are_refused_beside_that_of_a_checkpoint(
         config = compose("train", line)
     with pytest.raises(ValueError, match=message):
         with_policy_of_checkpoint(config, line)
+
+
+def test_other_commands_refuse_the_policy_of_a_checkpoint(tmp_path: Path) -> None:
+    store = _store(tmp_path, CAMERA)
+    trainer = Trainer(steps=1, batch_size=2, warmup_steps=1, precision="no")
+    with pytest.raises(ValueError, match="policy=checkpoint is a choice of stringline-train"):
+        train_policy({"_checkpoint_": True}, store, trainer, tmp_path / "run")
