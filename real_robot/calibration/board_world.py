@@ -66,7 +66,7 @@ class _BoardTask(TabletopTask):
 
     cell: ClassVar[Workcell] = KUKA_CELL
     instruction: ClassVar[str] = "look at the board"
-    stages: ClassVar[tuple[str, ...]] = ("start",)
+    stages: ClassVar[tuple[str, ...]] = ("start", "success")
 
     def place_props(self, physics: mjcf.Physics, random_state: np.random.RandomState) -> None:
         """Places nothing, since all objects are fixed."""
