@@ -55,7 +55,18 @@ def runtime_defaults(owner: Any) -> dict[str, object]:
         if value is inspect.Parameter.empty:
             return REQUIRED
         factory = getattr(made.get(name), "default_factory", dataclasses.MISSING)
-        return plain(value if factory is dataclasses.MISSING else factory())
+        found = value if factory is dataclasses.MISSING else factory()
+        if not dataclasses.is_dataclass(found):
+            return plain(found)
+        kind = type(found)
+        internal = {
+            key
+            for key, each in declared(f"{kind.__module__}:{kind.__name__}").items()
+            if each.internal
+        }
+        shown = plain(found)
+        assert isinstance(shown, dict)
+        return {key: entry for key, entry in shown.items() if key not in internal}
 
     return {
         name: default(name, each.default)
