@@ -12,7 +12,7 @@
 #                 makes .venv-interop and others beside it
 #   make install  .venv, and nothing more
 # Another Python: make PYTHON=python3.12 demo
-# Debian's packages for EGL, venv and the browser of the tests come with the first target that needs them: as root they are
+# Debian's packages for EGL, venv, and browser and networks of the tests come with the first target that needs them: as root they are
 # installed, otherwise one line says how. make SYSTEM=no demo goes on without.
 
 PYTHON ?= python3
@@ -34,6 +34,7 @@ USER_ID ?= $(shell id -u)
 FIND_EGL ?= PATH="$$PATH:/sbin:/usr/sbin" ldconfig -p | grep -E 'libEGL_(mesa|nvidia)'
 FIND_VENV ?= [ -x $(BIN)/python ] || $(PYTHON) -c 'import ensurepip'
 FIND_BROWSER ?= command -v chromium && command -v chromedriver
+FIND_IP ?= command -v ip
 
 # $(call bring_in,what it is,how it is found,Debian's packages)
 define bring_in
@@ -163,7 +164,7 @@ imports: $(DEV)
 package: $(DEV)
 	$(BIN)/python tests/packaging/check_distributions.py
 
-.PHONY: egl venv browser
+.PHONY: egl venv browser ip
 egl:
 	$(call bring_in,EGL (drawing without a screen),$(FIND_EGL),libegl1 libgl1 libgles2 libgl1-mesa-dri)
 
@@ -172,6 +173,9 @@ venv:
 
 browser:
 	$(call bring_in,Chromium (tests look at pages),$(FIND_BROWSER),chromium chromium-driver)
+
+ip:
+	$(call bring_in,ip (tests make networks of their own),$(FIND_IP),iproute2)
 
 $(BIN)/python: | venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -184,7 +188,7 @@ $(RUNTIME): pyproject.toml constraints.txt | egl $(BIN)/python
 	@$(PIP) -e . | $(SHOWN)
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt | browser $(RUNTIME)
+$(DEV): pyproject.toml constraints.txt | browser ip $(RUNTIME)
 	@echo "Installing the tools for tests and checks into $(VENV) (some minutes the first time) ..."
 	@$(PIP) -e '.[dev]' | $(SHOWN)
 	@touch $@ $(RUNTIME)

@@ -14,6 +14,7 @@ PACKAGES = {
     "egl": "libegl1 libgl1 libgles2 libgl1-mesa-dri",
     "venv": "python3-venv",
     "browser": "chromium chromium-driver",
+    "ip": "iproute2",
 }
 
 
