@@ -21,8 +21,9 @@ from stringline.real_robot.ipc.child_process import end_as_by_ctrl_c, leave_to_o
 
 def child():
     leave_to_owner()
-    signal.signal(signal.SIGUSR1, lambda *_: print("alive", flush=True))
-    print(os.getpid(), flush=True)
+    # A signal may come while a line is printed, so all lines are written without a buffer.
+    signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"alive\\n"))
+    os.write(1, f"{{os.getpid()}}\\n".encode())
     time.sleep(60)
 
 if __name__ == "__main__":
@@ -31,7 +32,7 @@ if __name__ == "__main__":
     try:
         time.sleep(60)
     except KeyboardInterrupt:
-        print("Ctrl-C", flush=True)
+        os.write(1, b"Ctrl-C\\n")
         time.sleep(60)
 """
 
