@@ -70,7 +70,7 @@ class Hand:
     opening: int | None
 
 
-class HandCommands:
+class CartesianCommands:
     """Cartesian actions, and the poses of the grippers that they command.
 
     Args:
@@ -183,7 +183,7 @@ class HandCommands:
         return rotation_vector(now.T @ goal if self._in_hand(hand.rotation) else goal @ now.T)
 
 
-ArmCommands = JointCommands | HandCommands
+ArmCommands = JointCommands | CartesianCommands
 
 
 def arm_commands(contract: Contract, purpose: str = "Keyposes") -> ArmCommands:
@@ -194,7 +194,7 @@ def arm_commands(contract: Contract, purpose: str = "Keyposes") -> ArmCommands:
             with all declarations that are needed.
     """
     if any(entry.kind in _CARTESIAN for entry in contract.action):
-        return HandCommands(contract, purpose)
+        return CartesianCommands(contract, purpose)
     embodiment = embodiment_of(contract)
     if embodiment is None:
         raise ValueError(

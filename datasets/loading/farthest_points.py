@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Camera, Contract
 from stringline.datasets.loading.workspace_clouds import (
-    Cloud,
     CloudMaker,
     CloudSettings,
     Floats,
@@ -36,7 +35,7 @@ class SampledCloudSettings(CloudSettings):
         robot_margin_m: Without `robot`, points within this distance of the capsules around its
             links are removed, m.
         support: Whether points of the support, such as the table, are kept. The publication crops
-            them; they are kept where there are no others.
+            them. A cloud without other points keeps them in any case.
 
     Other Args:
         support_points: Has no effect.
@@ -81,18 +80,17 @@ class SampledCloudMaker(CloudMaker):
     def _chosen(
         self,
         points: Floats,
-        colours: Floats,
         keys: NDArray[np.int64],
         free: NDArray[np.bool_],
         above: NDArray[np.bool_],
-        support: float,
-    ) -> Cloud:
-        """Keeps the P points that are farthest from each other; all if there are fewer."""
+    ) -> NDArray[np.int64]:
+        """Returns the numbers of the P points farthest from each other, of all if they are few."""
+        del keys
         kept = free if self._support else free & above
         kept = kept if kept.any() else free
         places = self.settings.points
         among = np.flatnonzero(kept)
-        chosen = among[farthest_points(points[among], places)]
+        chosen: NDArray[np.int64] = among[farthest_points(points[among], places)]
         if len(chosen) < places and not self._warned:
             self._warned = True
             logger.warning(
@@ -102,11 +100,7 @@ class SampledCloudMaker(CloudMaker):
                 places,
                 self.settings.voxel_m,
             )
-        filled = np.zeros((places, 3), np.float32)
-        shade = np.zeros((places, 3), np.uint8)
-        filled[: len(chosen)] = points[chosen]
-        shade[: len(chosen)] = colours[chosen].round()
-        return Cloud(filled, shade, len(chosen), support)
+        return chosen
 
 
 def farthest_points(

@@ -147,7 +147,8 @@ def commanded_motion(
         action: The actions.
         commands: What they command.
         control_hz: Actions per second.
-        measured: (S, N, 4, 4) measured `T_base_gripper` of the first S steps, for `HandCommands`.
+        measured: (S, N, 4, 4) measured `T_base_gripper` of the first S steps, for
+            `CartesianCommands`.
     """
     return Motion(*commands.motion(action.astype(np.float64), measured), control_hz)
 

@@ -234,7 +234,13 @@ class CloudMaker:
         above = points[:, 2] > support + SUPPORT_BIN_M / 2
         free = ~above
         free[above] = self._off_robot(points[above], observation)
-        return self._chosen(points, colours, keys, free, above, support)
+        chosen = self._chosen(points, keys, free, above)
+        places = self.settings.points
+        filled = np.zeros((places, 3), np.float32)
+        shade = np.zeros((places, 3), np.uint8)
+        filled[: len(chosen)] = points[chosen]
+        shade[: len(chosen)] = colours[chosen].round()
+        return Cloud(filled, shade, len(chosen), support)
 
     def batch(self, observations: Mapping[str, Array]) -> dict[str, Array]:
         """Makes the clouds of B observations, whose arrays have a leading axis.
@@ -316,13 +322,12 @@ class CloudMaker:
     def _chosen(
         self,
         points: Floats,
-        colours: Floats,
         keys: NDArray[np.int64],
         free: NDArray[np.bool_],
         above: NDArray[np.bool_],
-        support: float,
-    ) -> Cloud:
-        """Keeps at most P points, few of them of the support."""
+    ) -> NDArray[np.int64]:
+        """Returns the numbers of at most P points, few of them of the support."""
+        del points
         settings = self.settings
         rank = np.argsort(_hashed(keys), kind="stable")
         over = rank[(free & above)[rank]]
@@ -331,13 +336,7 @@ class CloudMaker:
             : min(settings.support_points, max(settings.points - len(over), settings.points // 8))
         ]
         over = over[: settings.points - len(under)]
-        chosen = np.concatenate((over, under))
-        count = len(chosen)
-        filled = np.zeros((settings.points, 3), np.float32)
-        shade = np.zeros((settings.points, 3), np.uint8)
-        filled[:count] = points[chosen]
-        shade[:count] = colours[chosen].round()
-        return Cloud(filled, shade, count, support)
+        return np.concatenate((over, under))
 
 
 def _shape_of(embodiment: Embodiment) -> list[Any]:

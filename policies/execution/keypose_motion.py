@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, angle_between
-from stringline.policies.execution.keypose_ways import KeyposeWays, MotionSettings
 from stringline.policies.execution.motion_space import MotionSpace
+from stringline.policies.execution.trajectories import MotionSettings, TrajectoryPlanner
 
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
@@ -152,7 +152,7 @@ class KeyposeMotion:
         self._dt = 1.0 / control_hz
         self._settings = settings
         self._held_opening = np.asarray(held_opening, np.float64)
-        self._ways = KeyposeWays(space, control_hz, settings)
+        self._planner = TrajectoryPlanner(space, control_hz, settings)
         self._plan: _Plan | None = None
         self._holds = [False] * len(self._arms)
         self._opening = dict.fromkeys(range(len(self._arms)), 1.0)
@@ -258,7 +258,7 @@ class KeyposeMotion:
         for arm in lost:
             self._holds[arm] = False
             self._set_opening(opened, arm, self._opening[arm])
-        stop = self._ways.free(q, v, a, opened, 0.4)
+        stop = self._planner.free(q, v, a, opened, 0.4)
         self._plan = self._joined(start, start, stop, goal=None)
         return True
 
@@ -360,7 +360,7 @@ class KeyposeMotion:
         if self._idle < 2 or away < 0.05:
             if plan.goal is not None and time < plan.free_until:
                 return  # A single doubt does not stop a motion.
-            stop = self._ways.free(q, v, a, q, 0.3) if np.abs(v).max() > 1e-3 else q[None]
+            stop = self._planner.free(q, v, a, q, 0.3) if np.abs(v).max() > 1e-3 else q[None]
             self._plan = self._joined(time, start, stop, goal=None)
             return
         if (
@@ -369,7 +369,7 @@ class KeyposeMotion:
             and self._idle > 2
         ):
             return  # It is on its way.
-        way = self._ways.free(q, v, a, home, 0.8)
+        way = self._planner.free(q, v, a, home, 0.8)
         self._plan = self._joined(time, start, way, goal=None)
 
     def _joined(self, time: float, start: float, q: Floats, goal: _Goal | None) -> _Plan:
@@ -403,26 +403,26 @@ class KeyposeMotion:
         free_s = 0.0
         corner_s = 0.0
         if in_place:
-            parts.append(self._ways.free(q, v, a, q, 0.1))
+            parts.append(self._planner.free(q, v, a, q, 0.1))
         else:
             first = {arm: (goal.corner if by_corner else goal.approach)[arm] for arm in goal.acting}
             first |= {arm: goal.pose[arm] for arm in goal.moving if arm not in goal.acting}
-            target = self._ways.solved(first, q)
+            target = self._planner.solved(first, q)
             for arm in goal.acting:
                 self._set_opening(target, arm, goal.before[arm])
-            parts.append(self._ways.free(q, v, a, target, _LEAST_FREE_S))
+            parts.append(self._planner.free(q, v, a, target, _LEAST_FREE_S))
             corner_s = self._dt * len(parts[0]) if by_corner else 0.0
             for name in ("approach", "pose"):
                 ends = {arm: getattr(goal, name)[arm] for arm in goal.acting}
-                straight = self._ways.straight(parts[-1][-1], ends)
+                straight = self._planner.straight(parts[-1][-1], ends)
                 if straight is not None:
                     parts.append(straight)
                 if name == "approach":
                     free_s = self._dt * sum(map(len, parts))
-        parts.append(self._ways.held(parts[-1][-1], settings.settle_s))
+        parts.append(self._planner.held(parts[-1][-1], settings.settle_s))
         parts.append(self._stroke(parts[-1][-1], goal))
         stroke_end = sum(map(len, parts)) * self._dt
-        departure = self._ways.straight(
+        departure = self._planner.straight(
             parts[-1][-1], {arm: goal.departure[arm] for arm in goal.acting}, least_s=0.4
         )
         if departure is not None and any(self._acts_visibly(goal, arm) for arm in goal.acting):
@@ -474,8 +474,8 @@ class KeyposeMotion:
         opened = q.copy()
         for arm in empty:
             self._set_opening(opened, arm, goal.before[arm])
-        first = self._ways.free(q, v, a, opened, 0.3)
-        back = self._ways.straight(
+        first = self._planner.free(q, v, a, opened, 0.3)
+        back = self._planner.straight(
             first[-1], {arm: goal.approach[arm] for arm in empty}, least_s=0.4
         )
         way = first if back is None else np.concatenate((first, back))
@@ -495,7 +495,7 @@ class KeyposeMotion:
         settings = self._settings
         visible = [arm for arm in goal.acting if self._acts_visibly(goal, arm)]
         if not visible:
-            return self._ways.held(q, self._dt)
+            return self._planner.held(q, self._dt)
         seconds = max(settings.close_s if goal.closes(arm) else settings.open_s for arm in visible)
         end = q.copy()
         for arm in visible:
@@ -505,7 +505,9 @@ class KeyposeMotion:
             for arm in visible
             if self._arms[arm] in self._space.grippers
         ]
-        stroke_s = max((abs(end[p] - q[p]) / self._ways.top_speed[p] for p in places), default=0.0)
+        stroke_s = max(
+            (abs(end[p] - q[p]) / self._planner.top_speed[p] for p in places), default=0.0
+        )
         count = max(round(max(seconds, stroke_s + 0.1) / self._dt), 1)
         time = self._dt * np.arange(1, count + 1)
         share = np.clip(time / max(stroke_s, self._dt), 0.0, 1.0)[:, None]

@@ -12,7 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Observation
-from stringline.datasets.embodiments.arm_commands import ArmCommands, HandCommands, JointCommands
+from stringline.datasets.embodiments.arm_commands import (
+    ArmCommands,
+    CartesianCommands,
+    JointCommands,
+)
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, rotation_vector, turned
@@ -138,14 +142,14 @@ class JointSpace:
         return track
 
 
-class HandSpace:
+class TaskSpace:
     """Poses of hands that are commanded by their poses.
 
     The arms rest where they were at first. A hand that does not turn on command keeps the rotation
     that it had then.
     """
 
-    def __init__(self, commands: HandCommands) -> None:
+    def __init__(self, commands: CartesianCommands) -> None:
         self._commands = commands
         hands = commands.hands
         self.arms = tuple(hand.arm for hand in hands)
@@ -283,4 +287,4 @@ def motion_space(commands: ArmCommands) -> MotionSpace:
     """Returns the coordinates of an episode for what actions command."""
     if isinstance(commands, JointCommands):
         return JointSpace(commands.embodiment)
-    return HandSpace(commands)
+    return TaskSpace(commands)

@@ -12,7 +12,7 @@ from scipy.spatial.transform import Rotation
 
 from stringline.datasets.contract.contract import ActionDimension, Contract
 from stringline.datasets.embodiments.arm_commands import (
-    HandCommands,
+    CartesianCommands,
     arm_commands,
     opening_places,
 )
@@ -65,7 +65,7 @@ def test_the_action_to_a_pose_leads_there(
 ) -> None:
     """The way is at most the limit of a relative action."""
     commands = arm_commands(contract_of(dimensions(frame, turns, **declared)))
-    assert isinstance(commands, HandCommands)
+    assert isinstance(commands, CartesianCommands)
     rng = np.random.default_rng(0)
     for _ in range(20):
         now = pose_of(rng, 0.3, 0.5)
@@ -78,7 +78,7 @@ def test_the_action_to_a_pose_leads_there(
 
 
 def test_a_step_beyond_the_limit_goes_as_far_as_it_can() -> None:
-    commands = HandCommands(contract_of(dimensions(turns=False, **STEPS)), "Keyposes")
+    commands = CartesianCommands(contract_of(dimensions(turns=False, **STEPS)), "Keyposes")
     goal = np.eye(4)
     goal[:3, 3] = [0.2, -0.01, 0.0]
     action = commands.action(np.eye(4)[None], goal[None], np.ones(1))
@@ -90,7 +90,7 @@ def test_a_step_beyond_the_limit_goes_as_far_as_it_can() -> None:
 
 
 def test_a_recording_is_where_the_hand_was_and_ends_where_it_was_going() -> None:
-    commands = HandCommands(contract_of(dimensions(turns=False, **STEPS)), "Keyposes")
+    commands = CartesianCommands(contract_of(dimensions(turns=False, **STEPS)), "Keyposes")
     measured = np.tile(np.eye(4), (5, 1, 1, 1))
     measured[:, 0, 0, 3] = 0.01 * np.arange(5)
     action = np.tile([0.5, 0.0, 0.0, 1.0], (5, 1))

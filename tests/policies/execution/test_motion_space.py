@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
 from stringline.datasets.contract.contract import ActionDimension, Contract
-from stringline.datasets.embodiments.arm_commands import HandCommands
+from stringline.datasets.embodiments.arm_commands import CartesianCommands
 from stringline.datasets.embodiments.transforms import angle_between, between
 from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
-from stringline.policies.execution.keypose_ways import MotionSettings
-from stringline.policies.execution.motion_space import HandSpace
+from stringline.policies.execution.motion_space import TaskSpace
+from stringline.policies.execution.trajectories import MotionSettings
 
 Floats = NDArray[np.float64]
 HZ = 20.0
@@ -20,7 +20,7 @@ STEPS: dict[str, Any] = {"mode": "relative", "scale": 0.04, "limits": (-1.0, 1.0
 TARGETS: dict[str, Any] = {"mode": "absolute", "speed": 0.8}
 
 
-def commands_of(frame: str, turns: bool, declared: dict[str, Any]) -> HandCommands:
+def commands_of(frame: str, turns: bool, declared: dict[str, Any]) -> CartesianCommands:
     action = [
         ActionDimension(f"arm/{a}", "arm", "position", unit="m", frame=frame, **declared)
         for a in "xyz"
@@ -35,13 +35,13 @@ def commands_of(frame: str, turns: bool, declared: dict[str, Any]) -> HandComman
         "arm/gripper", "arm", "gripper", "absolute", "opening", "base", -0.5, 0.5, (-1.0, 1.0)
     )
     made = Contract("hand", "table", HZ, (), ("arm/gripper",), ("arm",), (*action, grip))
-    return HandCommands(made, "Keyposes")
+    return CartesianCommands(made, "Keyposes")
 
 
 class LateHand:
     """A hand that goes a share of each command in a period."""
 
-    def __init__(self, commands: HandCommands, share: float) -> None:
+    def __init__(self, commands: CartesianCommands, share: float) -> None:
         self.commands = commands
         self.share = share
         self.pose = np.eye(4)
@@ -88,7 +88,7 @@ def test_the_gripper_closes_where_the_keypose_is(
     goal = np.eye(4)
     goal[:3, :3] = Rotation.from_rotvec([0.3, -0.5, 0.8]).as_matrix() if turns else np.eye(3)
     goal[:3, 3] = [0.5, -0.1, 0.05]
-    space = HandSpace(commands)
+    space = TaskSpace(commands)
     motion = KeyposeMotion(space, HZ, MotionSettings(), [0.0])
     for number in range(40):
         measured = space.measured(hand.observed())
@@ -129,7 +129,7 @@ def test_a_stop_is_passed_once(share: float, reached: bool) -> None:
         after=np.ones((1, 2)),
         **ways,
     )
-    space = HandSpace(commands)
+    space = TaskSpace(commands)
     motion = KeyposeMotion(space, HZ, MotionSettings(), [0.0])
     for number in range(30):
         measured = space.measured(hand.observed())
@@ -142,7 +142,7 @@ def test_a_stop_is_passed_once(share: float, reached: bool) -> None:
 
 
 def test_a_hand_that_cannot_turn_ignores_the_rotation_of_a_keypose() -> None:
-    space = HandSpace(commands_of("base", False, TARGETS))
+    space = TaskSpace(commands_of("base", False, TARGETS))
     hand = LateHand(space._commands, 1.0)
     q = space.measured(hand.observed())
     turned = hand.pose.copy()
@@ -152,7 +152,7 @@ def test_a_hand_that_cannot_turn_ignores_the_rotation_of_a_keypose() -> None:
 
 
 def test_coordinates_follow_a_rotation_beyond_a_half_turn() -> None:
-    space = HandSpace(commands_of("base", True, TARGETS))
+    space = TaskSpace(commands_of("base", True, TARGETS))
     hand = LateHand(space._commands, 1.0)
     q = space.measured(hand.observed())
     for angle in np.linspace(0.0, 5.0, 40):

@@ -10,7 +10,7 @@ import pytest
 from tests.real_robot.chains import chain
 from tests.sim.interpreters.test_environment_server import HERE, opened
 
-from stringline.datasets.embodiments.arm_commands import HandCommands, arm_commands
+from stringline.datasets.embodiments.arm_commands import CartesianCommands, arm_commands
 from stringline.datasets.loading.keyposes import (
     Keyposes,
     commanded_motion,
@@ -18,8 +18,8 @@ from stringline.datasets.loading.keyposes import (
     sequence_of,
 )
 from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
-from stringline.policies.execution.keypose_ways import MotionSettings
-from stringline.policies.execution.motion_space import HandSpace
+from stringline.policies.execution.motion_space import TaskSpace
+from stringline.policies.execution.trajectories import MotionSettings
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.worlds.remote_environment import RemoteEnvironment
 from stringline.sim.worlds.world_registry import make_any_expert
@@ -66,12 +66,12 @@ def test_the_keypose_of_an_expert_leads_to_success(world: RemoteEnvironment, see
     keyposes = recorded(world, seed)
     assert sequence_of(keyposes, world.contract.arms) == "arm closes"
     commands = arm_commands(world.contract)
-    assert isinstance(commands, HandCommands)
+    assert isinstance(commands, CartesianCommands)
     assert commands.speed(commands.hands[0].position) == pytest.approx(0.4)
     assert keyposes.before[0, 0] == 1.0
     assert keyposes.after[0, 0] == 0.0
     world.begin(seed)
-    space = HandSpace(commands)
+    space = TaskSpace(commands)
     motion = KeyposeMotion(space, 20.0, MotionSettings(), [0.0])
     result = None
     while result is None or not result.success:

@@ -1,6 +1,6 @@
-"""The ways to keyposes: smooth targets in task space and joint space within the robot's limits.
+"""Trajectories between keyposes: smooth targets within the robot's limits.
 
-A free way is a polynomial of degree five for each joint. A straight one is straight for the
+A free trajectory is a polynomial of degree five for each joint. A straight one is straight for the
 gripper, with rest at both ends, and is stretched in time until no joint is beyond its limits.
 
 This module does not import torch.
@@ -79,8 +79,8 @@ class MotionSettings:
             NOT_NEGATIVE.check(**{name: getattr(self, name)})
 
 
-class KeyposeWays:
-    """Plans ways of an episode.
+class TrajectoryPlanner:
+    """Plans the trajectories of an episode.
 
     Args:
         space: The coordinates in which the arms move.
