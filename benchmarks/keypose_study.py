@@ -7,8 +7,9 @@
 Each variant is trained from several seeds on each store, by the loop of `stringline-train` and with
 its recipe `keyposes`. The error of a training is the mean over its held-out windows of the
 logarithm of the distance between predicted and recorded keypose; in measurements these distances
-predicted success, at a hundredth of the time of episodes. `--probe NAME=STORE` measures every
-training on further recordings as well, such as those of a higher table.
+predicted success, at a hundredth of the time of episodes. The same windows are measured with scene
+and robot turned together by up to 30 degrees about the vertical axis (`turned`). `--probe NAME=STORE`
+measures every training on further recordings as well, such as those of a higher table.
 
 The same command continues a stopped study. The table shows the geometric mean of the distances, and
 the ratio to the first variant with a 95 % interval over trainings (Welch's t on the logarithms). If
@@ -32,6 +33,7 @@ from scipy import stats
 
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.training.checkpoint import build
+from stringline.policies.algorithms.keypose_augmentation import SceneAugmentation
 from stringline.policies.algorithms.keypose_policy import KeyposePolicy
 from stringline.policies.checkpoints.load import load_policy
 from stringline.policies.probes.probes import keypose_errors
@@ -61,6 +63,18 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "image_patches_none": (*PLACES, "encoder=none"),
 }
 """The overrides of each variant; the first is the one that others are compared with."""
+
+TURNED = SceneAugmentation(
+    shift_m=0.0,
+    yaw_rad=math.pi / 6,
+    jitter_m=0.0,
+    dropout=0.0,
+    colour=0.0,
+    opening=0.0,
+    gripper_m=0.0,
+    hold=0.0,
+)
+"""The base frame is turned by a random angle: coordinates change, distances do not."""
 
 
 def main() -> None:
@@ -129,7 +143,10 @@ def _measured(
         policy = load_policy(run / "checkpoint")
     assert isinstance(policy, KeyposePolicy)
     data = TrainingData(opened, settings.held_out)
-    errors = {"own": _errors(policy, data, data.held_out)}
+    errors = {
+        "own": _errors(policy, data, data.held_out),
+        "turned": _errors(policy, data, data.held_out, TURNED),
+    }
     for name, path in probes.items():
         other = TrainingData(EpisodeStore.open(path), 0)
         errors[name] = _errors(policy, other, other.training)
@@ -145,14 +162,21 @@ def _measured(
 
 
 def _errors(
-    policy: KeyposePolicy, data: TrainingData, names: Sequence[Sequence[str]]
+    policy: KeyposePolicy,
+    data: TrainingData,
+    names: Sequence[Sequence[str]],
+    change: SceneAugmentation | None = None,
 ) -> dict[str, float]:
     """Returns mean logarithms of distances (of mm), and other means, over all windows."""
     windows = data.windows_for(policy, names)
+    torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     parts: list[dict[str, torch.Tensor]] = []
     for first in range(0, len(windows), 32):
         batch = tensors(windows, np.arange(first, min(first + 32, len(windows))))
+        if change is not None:
+            arms = policy.contract.arms
+            batch = change(batch, arms, policy.roots, policy.commands.openings)
         parts.append(keypose_errors(policy.predict(batch, generator), batch))
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     return {

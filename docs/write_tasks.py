@@ -84,7 +84,7 @@ Both arms stand at one table, which four RGB-D cameras observe (overhead, both w
 an action is 14 joint targets, 50 times per second.
 
     stringline-collect task={example} output=runs/{example} episodes=50
-    stringline-collect task={example} output=runs/plain +task.options.start_spread=1 varied=false
+    stringline-collect task={example} output=runs/plain task.options.start_spread=1 varied=false
     stringline-demo task={example} minutes=30 output=runs/{example}_demo
 
 **Success** is geometric, never contact alone: objects inside their goal, touched by no arm, at rest

@@ -67,7 +67,7 @@ class CalibrationFile:
         if self.embodiment != name:
             raise ValueError(
                 f"The calibration file {self.path} is for the embodiment {self.embodiment}; "
-                f"{owner} {name}."
+                f"{owner} {name}. Write embodiment: {name} if it is the same arm."
             )
 
 

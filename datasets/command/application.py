@@ -370,10 +370,11 @@ class _Command:
         configuration.check_flags(flags)
         values = configuration.without_null_choices(values)
         chosen, plain = plain_options(configuration.folder, configuration.name, values)
-        sys.argv = [sys.argv[0], *QUIET_HYDRA, *chosen, *flags]
         requested = os.environ.get(FULL_ERROR)
         configuration.check_single_choices(values)
         configuration.check_kinds(values)
+        chosen = configuration.with_new_entries(chosen)
+        sys.argv = [sys.argv[0], *QUIET_HYDRA, *chosen, *flags]
 
         def guarded_task(settings: DictConfig) -> None:
             # A job of a cluster runs in a new process, without a log so far.

@@ -272,6 +272,24 @@ class Configuration:
         for key, value in given.items():
             check_kind(key, value, _value_at(usual, key))
 
+    def with_new_entries(self, overrides: Sequence[str]) -> list[str]:
+        """Returns overrides in which entries of an option that is an empty mapping have Hydra's ++.
+
+        Hydra otherwise refuses `task.options.table_height=0.02` and
+        `task.options={table_height: 0.02}`, as the composed mapping has no such entry.
+        """
+        keys = [override.partition("=")[0] for override in overrides]
+        if not any("." in override or "{" in override for override in overrides):
+            return list(overrides)
+        usual = self.composed()
+        new = [
+            {} in (_value_at(usual, key), _value_at(usual, key.rpartition(".")[0])) for key in keys
+        ]
+        return [
+            f"++{override}" if is_new else override
+            for override, is_new in zip(overrides, new, strict=True)
+        ]
+
     def check_single_choices(self, overrides: Sequence[str]) -> None:
         """Checks that a list chooses from no group but `SEVERAL`; Hydra would take the last entry.
 

@@ -270,18 +270,21 @@ class Contract:
     def incompatibilities(self, offered: "Contract") -> list[str]:
         """Lists the reasons why a policy for this contract cannot run on another one.
 
-        Additional cameras are allowed; everything else must agree. Each reason is one sentence.
+        Additional cameras are allowed; everything else must agree. Of two arms from files joints
+        and chains must agree: their names, home poses and capsules have no effect on a policy,
+        which keeps its own. Each reason is one sentence.
         """
+        ours, theirs = self.kinematics, offered.kinematics
+        from_files = ours is not None and theirs is not None
+        names = ("base_frame", "control_hz", "joints", "arms", "action")
         found = []
-        for name in ("embodiment", "base_frame", "control_hz", "joints", "arms", "action"):
+        for name in names if from_files else ("embodiment", *names):
             required = getattr(self, name)
             got = getattr(offered, name)
             if required != got:
                 found.append(f"{name}: {_brief(required)} is required, {_brief(got)} is offered.")
-        if self.kinematics != offered.kinematics:
-            ours = self.kinematics or {}
-            theirs = offered.kinematics or {}
-            parts = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+        parts = [key for key in _MOVING_PARTS if (ours or {}).get(key) != (theirs or {}).get(key)]
+        if parts:
             found.append(
                 f"kinematics: those of {self.embodiment!r} are required, others are offered "
                 f"(different: {', '.join(parts)}). Use the same file of the embodiment for "
@@ -301,6 +304,7 @@ class Contract:
         """Describes in sentences why two contracts are not equal; empty if they are."""
         if self == other:
             return []
+        names = self.embodiment, other.embodiment
         cameras = [
             f"camera {one.name!r}: {key} is {getattr(one, key)!r} and {getattr(another, key)!r}."
             for one, another in zip(self.cameras, other.cameras, strict=False)
@@ -309,6 +313,12 @@ class Contract:
         ]
         return (
             self.incompatibilities(other)
+            or [
+                f"kinematics: {key} differ."
+                for key, part in (self.kinematics or {}).items()
+                if part != (other.kinematics or {}).get(key)
+            ]
+            or ([f"embodiment: {names[0]!r} and {names[1]!r}."] if names[0] != names[1] else [])
             or cameras
             or [f"There are {len(self.cameras)} and {len(other.cameras)} cameras."]
         )
@@ -320,6 +330,8 @@ def _brief(value: object) -> str:
         return f"{len(names)} ({', '.join(map(str, names[:4]))}{', ...' if len(names) > 4 else ''})"
     return repr(value)
 
+
+_MOVING_PARTS = ("joints", "chains")  # What of a robot's record a policy depends on.
 
 OPTIONAL_STEP_KEYS = ("reward", "stage", "sim/state")
 

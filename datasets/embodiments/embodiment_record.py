@@ -28,9 +28,10 @@ _MOST_PARTS = 1000  # Joints, links or capsules of a record.
 def record_of(embodiment: Embodiment) -> dict[str, Any]:
     """Returns joints, chains, capsules and home as lists, strings and numbers.
 
-    Poses are seven numbers: position in metres, and unit quaternion wxyz.
+    Poses are seven numbers: position in metres, and unit quaternion wxyz. Numbers are rounded to 9
+    decimals, so records that two processors have computed from the same file are equal.
     """
-    return {
+    record = {
         "joints": [
             {
                 "name": joint.name,
@@ -70,17 +71,14 @@ def record_of(embodiment: Embodiment) -> dict[str, Any]:
         ],
         "home": [float(value) for value in embodiment.home],
     }
+    return {name: _rounded(part) for name, part in record.items()}
 
 
-def rounded(plain: Any) -> Any:
-    """Returns plain data with numbers rounded to 9 decimals.
-
-    So records that two processors have computed from the same file are equal.
-    """
+def _rounded(plain: Any) -> Any:
     if isinstance(plain, Mapping):
-        return {name: rounded(each) for name, each in plain.items()}
+        return {name: _rounded(each) for name, each in plain.items()}
     if isinstance(plain, list):
-        return [rounded(each) for each in plain]
+        return [_rounded(each) for each in plain]
     return round(plain, _DECIMALS) + 0.0 if isinstance(plain, float) else plain
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.embodiment_record import record_of, rounded
+from stringline.datasets.embodiments.embodiment_record import record_of
 from stringline.real_robot.cameras.calibration_file import UNKNOWN, Calibration
 from stringline.real_robot.cameras.camera_settings import RobotCameras
 from stringline.real_robot.cameras.cameras import Cameras
@@ -108,9 +108,7 @@ class RobotFactory:
         offered = embodiment.contract(cameras, self.settings.control_hz)
         if wanted is None or wanted.kinematics is None:
             return offered
-        ours = record_of(embodiment)
-        equal = rounded(ours) == rounded(wanted.kinematics)
-        return replace(offered, kinematics=wanted.kinematics if equal else ours)
+        return replace(offered, kinematics=record_of(embodiment))
 
     def cameras(self, emulator: Emulator | None, wanted: Sequence[Camera] | None) -> Cameras | None:
         """Builds the camera processes of a policy, or of all cameras if `wanted` is None.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from stringline.datasets.cameras.resampling import checked_image_size
 from stringline.datasets.contract.contract import Array, Camera, Contract, check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.datasets.embodiments.embodiment_record import record_of, rounded
+from stringline.datasets.embodiments.embodiment_record import record_of
 from stringline.sim.environment.clock import Delayed, FrameSchedule, check_time_limit, joint_state
 from stringline.sim.environment.world_cameras import Cameras
 from stringline.sim.rendering.rendering import Rendering
@@ -208,7 +208,7 @@ class TaskEnvironment(gymnasium.Env[dict[str, Array], Array]):
         contract_cameras = [Camera(name, *size, "simulated") for name in names]
         self.contract: Contract = task.embodiment.contract(contract_cameras, control_hz)
         if task.cell.source is not None:  # So data and policies do not need the file.
-            record = rounded(record_of(task.embodiment))
+            record = record_of(task.embodiment)
             self.contract = replace(self.contract, kinematics=record)
         task.control_timestep = 1.0 / control_hz
         self._random = np.random.RandomState(0)

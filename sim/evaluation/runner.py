@@ -214,8 +214,13 @@ class PolicySessions:
         Raises:
             ValueError: It does not.
         """
-        if reasons := self.policy.contract.incompatibilities(message.contract):
-            raise ValueError(f"The policy does not fit this world. {' '.join(reasons)}")
+        required, offered = self.policy.contract, message.contract
+        if reasons := required.incompatibilities(offered):
+            arm = required.kinematics is not None and offered.kinematics != required.kinematics
+            way = " task.embodiment=menagerie:NAME or FILE chooses the arm of the world."
+            raise ValueError(
+                f"The policy does not fit this world. {' '.join(reasons)}{way if arm else ''}"
+            )
 
     def begin(self, seed: int) -> None:
         """Begins the episode of a seed; one that has begun already begins again."""

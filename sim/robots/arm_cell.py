@@ -77,8 +77,7 @@ class FileArm:
     """An arm from a file.
 
     Attributes:
-        embodiment: Its joints `arm/NAME` and kinematics, with the gripper that it has here, and
-            with `cameras`.
+        embodiment: Its kinematics, with the gripper that it has here, and with `cameras`.
         fingers: Travel of each finger.
         pads: Sizes of the pads.
         joints: Names of its revolute joints in the file, from the base to the gripper.
@@ -116,11 +115,12 @@ class FileArm:
         rest = robot.positions({})
         T_file_base = pose(rest.xpos[base], rest.xmat[base].reshape(3, 3)) @ T_body_base
         compiled = compile_embodiment(robot, file)
+        _check_torques(compiled)
         body = compiled if sliders else _with_gripper(compiled)
         grip = file.arms[ARM].gripper
         assert grip is not None
         return cls(
-            replace(body, joints=tuple(map(_named, body.joints)), cameras=tuple(cameras)),
+            replace(body, cameras=tuple(cameras)),
             FingerTravel(grip.closed, grip.open) if sliders else iiwa14.FINGERS,
             _pad_sizes(robot, file, compiled, sliders) if sliders else PadSizes(),
             joints,
@@ -258,20 +258,14 @@ def _check_joints(
             )
 
 
-def _named(joint: JointSpec) -> JointSpec:
-    """Returns a joint with the name and the limits that it has in simulation.
-
-    Raises:
-        ValueError: It has no torque limit.
-    """
-    if joint.kind == "gripper":
-        return replace(joint, name=f"{ARM}/gripper", effort=iiwa14.GRIPPER_FORCE)
-    if not joint.effort:
-        raise ValueError(
-            f"The joint {joint.name!r} has no torque limit, which the simulation needs. Add "
-            f"joints: {{{joint.name}: {{effort: NM}}}} to the embodiment file."
-        )
-    return replace(joint, name=f"{ARM}/{joint.name}")
+def _check_torques(body: Embodiment) -> None:
+    """Checks that each joint has a torque limit."""
+    for joint in body.joints:
+        if joint.kind == "revolute" and not joint.effort:
+            raise ValueError(
+                f"The joint {joint.name!r} has no torque limit, which the simulation needs. Add "
+                f"joints: {{{joint.name}: {{effort: NM}}}} to the embodiment file."
+            )
 
 
 def _with_gripper(body: Embodiment) -> Embodiment:

@@ -15,7 +15,7 @@ from dm_control import composer, mjcf
 from numpy.typing import NDArray
 
 from stringline.datasets.embodiments import aloha, aloha_mjcf, iiwa14, iiwa14_mjcf
-from stringline.datasets.embodiments.embodiment import Embodiment, FingerTravel, Vector
+from stringline.datasets.embodiments.embodiment import Embodiment, FingerTravel, JointSpec, Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.rendering.depth_sensor import StereoSensor
@@ -30,9 +30,9 @@ class Robot(composer.Entity):
     def _build(
         self, embodiment: Embodiment, model: mjcf.RootElement, fingers: FingerTravel
     ) -> None:
-        """Wraps a model whose elements have the names of the embodiment's joints.
+        """Wraps a model whose elements have the names of the embodiment's joints, below their arms.
 
-        Each gripper has slides `left_finger` and `right_finger`.
+        Each gripper has a drive `gripper`, and slides `left_finger` and `right_finger`.
         """
         self.embodiment = embodiment
         self._root = model
@@ -42,9 +42,11 @@ class Robot(composer.Entity):
             [i for i, joint in enumerate(embodiment.joints) if joint.kind == "revolute"]
         )
         self._openings_per_metre = fingers.openings_per_metre
-        self._actuators = [model.find("actuator", joint.name) for joint in embodiment.joints]
+        self._actuators = [
+            model.find("actuator", name_in_model(joint)) for joint in embodiment.joints
+        ]
         self._revolute = [
-            model.find("joint", embodiment.joints[i].name) for i in self._revolute_places
+            model.find("joint", name_in_model(embodiment.joints[i])) for i in self._revolute_places
         ]
         self._fingers = [
             model.find("joint", f"{arm}/{side}_finger") for arm in embodiment.arms for side in SIDES
@@ -121,6 +123,12 @@ class Robot(composer.Entity):
         result[self._revolute_places] = revolute
         result[self._gripper_places] = grippers
         return result
+
+
+def name_in_model(joint: JointSpec) -> str:
+    """Returns the name of a joint and its drive, `<arm>/<name>`; joints of files lack the arm."""
+    name = "gripper" if joint.kind == "gripper" else joint.name.removeprefix(f"{joint.arm}/")
+    return f"{joint.arm}/{name}"
 
 
 Range = tuple[float, float]

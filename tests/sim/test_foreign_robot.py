@@ -165,3 +165,43 @@ def test_a_task_of_the_simulation_has_the_arm_of_a_file(
     assert about["embodiment"] == "my_arm.yaml"
     report = (tmp_path / "out/report.html").read_text()
     assert "++task.embodiment=my_arm.yaml" in report
+
+
+@pytest.mark.slow
+def test_recordings_of_an_arm_that_come_as_files_fit_the_arm_of_the_simulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_arm(tmp_path, fingers=True)
+    call(
+        collect.main,
+        "task=kuka_pick",
+        "task.embodiment=my_arm.yaml",
+        "task.image_size=32",
+        "task.cameras=[overhead]",
+        "output=store",
+        "episodes=1",
+        "workers=1",
+    )
+    call(data.main, "export", "store=store", "path=set", "target.images=image")
+    call(
+        data.main,
+        "import",
+        "format=lerobot",
+        "path=set",
+        "store=again",
+        "task_name=kuka_pick",
+        "layout=named",
+        "layout.embodiment=my_arm.yaml",
+        "layout.angle_unit=rad",
+        "layout.grippers={one: opening}",
+        "format.depth={}",
+    )
+    simulated, imported = (
+        EpisodeStore.open(tmp_path / store).episodes()[0].attributes.contract
+        for store in ("store", "again")
+    )
+    assert imported.kinematics is not None
+    assert imported.with_cameras().incompatibilities(simulated) == []
+    # The home pose in the cell is that of the cell, not that of the file.
+    assert imported.kinematics["home"] != (simulated.kinematics or {})["home"]

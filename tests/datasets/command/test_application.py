@@ -23,6 +23,7 @@ PRIMARY = """\
 defaults: [{flour: wheat}, {oven: stone}, {yeast: fresh}, _self_]
 loaves: 2
 seeds: [poppy, flax]
+toppings: {}
 name: ???
 """
 
@@ -97,6 +98,22 @@ def test_a_command_completes_its_arguments(attempt: Attempt) -> None:
     code, _, error = attempt(seen.append, "name=x", "loaves=3", complete=complete)
     assert (code, len(seen)) == (2, 1)
     assert error == "stringline-bake: loaves must be an integer of at least 1 (got 0).\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("toppings.salt=2",),
+        ("+toppings.salt=2",),
+        ("toppings={salt: 2}",),
+        ("toppings.salt=1", "toppings.salt=2"),
+    ],
+)
+def test_an_empty_mapping_takes_entries(attempt: Attempt, arguments: tuple[str, ...]) -> None:
+    seen: list[DictConfig] = []
+    code, _, error = attempt(seen.append, "name=x", *arguments)
+    assert code == 0, error
+    assert seen[0].toppings == {"salt": 2}
 
 
 @pytest.mark.slow

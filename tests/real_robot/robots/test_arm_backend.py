@@ -13,7 +13,8 @@ from tests.datasets.extensions.conftest import own_trust, write_module
 
 from stringline import ALOHA
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.embodiments.embodiment_record import record_of, rounded
+from stringline.datasets.embodiments.embodiment_record import record_of
+from stringline.datasets.embodiments.transforms import pose
 from stringline.datasets.extensions.trust import UntrustedPackageError
 from stringline.real_robot.deploy import NOT_DONE
 from stringline.real_robot.incident import emulator_of
@@ -93,13 +94,17 @@ def test_a_policy_of_an_arm_from_a_file_fits_the_arm(write_module: WriteModule) 
     write_module("own_arms", ARMS)
     factory = RobotFactory(robot_of("robot=own_arms:Bare"))
     plain = factory.contract()
-    trained = replace(plain, kinematics=rounded(record_of(ALOHA)))
+    trained = replace(plain, kinematics=record_of(ALOHA))
     assert trained.incompatibilities(factory.contract(trained)) == []
     assert plain.incompatibilities(factory.contract(plain)) == []
-    other = replace(plain, kinematics=record_of(replace(ALOHA, home=ALOHA.home + 0.1)))
+    moved = replace(plain, kinematics=record_of(replace(ALOHA, home=ALOHA.home + 0.1)))
+    assert moved.incompatibilities(factory.contract(moved)) == []
+    chain, *others = ALOHA.chains
+    longer = replace(chain, T_last_gripper=chain.T_last_gripper @ pose((0.01, 0.0, 0.0)))
+    other = replace(plain, kinematics=record_of(replace(ALOHA, chains=(longer, *others))))
     [reason] = other.incompatibilities(factory.contract(other))
     assert "kinematics: those of 'aloha' are required" in reason
-    assert "home" in reason
+    assert "different: chains" in reason
 
 
 def test_arms_without_capsules_are_refused(write_module: WriteModule) -> None:

@@ -8,7 +8,7 @@ from tests.real_robot.filter_rig import PERIOD, Run
 from tests.sim.robots.arm_files import write_arm
 
 from stringline import Embodiment, SafetyLimits
-from stringline.datasets.embodiments.embodiment_record import from_record, record_of, rounded
+from stringline.datasets.embodiments.embodiment_record import from_record, record_of
 from stringline.real_robot.safety.clearance import Clearance
 from stringline.real_robot.safety.reasons import Reason
 from stringline.sim.robots.arm_cell import arm_cell
@@ -21,7 +21,7 @@ def body(request: pytest.FixtureRequest, tmp_path: Path) -> Embodiment:
     arm = arm_cell(str(write_arm(tmp_path))).embodiment
     if request.param == "file":
         return arm
-    return from_record(arm.name, arm.base_frame, rounded(record_of(arm)))
+    return from_record(arm.name, arm.base_frame, record_of(arm))
 
 
 def test_the_arm_stays_within_its_limits_and_above_the_table(body: Embodiment) -> None:

@@ -13,6 +13,7 @@ from tests.sim.robots.arm_files import arm_mjcf, write_arm
 
 from stringline import IIWA14, make_expert, record_episode
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
+from stringline.datasets.embodiments.embodiment_source import load_embodiment
 from stringline.datasets.embodiments.iiwa14 import FINGERS
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.robots.arm_cell import arm_cell
@@ -24,10 +25,11 @@ ROOT = os.environ.get("MENAGERIE_ROOT")
 
 @pytest.mark.parametrize("fingers", [False, True])
 def test_model_and_embodiment_agree(tmp_path: Path, fingers: bool) -> None:
-    cell = arm_cell(str(write_arm(tmp_path, fingers=fingers)))
+    source = str(write_arm(tmp_path, fingers=fingers))
+    cell = arm_cell(source)
     body = cell.embodiment
     assert body.name == ("bench" if fingers else "bench_with_gripper")
-    assert [joint.name for joint in body.joints[-2:]] == ["arm/wrist_3_joint", "arm/gripper"]
+    assert body.joints == load_embodiment(source).joints
     assert cell.fingers.gap(1.0) == pytest.approx(0.08 if fingers else FINGERS.gap(1.0))
     built = cell.robot()
     root = built.mjcf_model
@@ -37,7 +39,7 @@ def test_model_and_embodiment_agree(tmp_path: Path, fingers: bool) -> None:
     for _ in range(5):
         q = rng.uniform(np.maximum(body.lower, -3), np.minimum(body.upper, 3))
         for joint, value in zip(body.joints[:-1], q, strict=False):
-            data.joint(joint.name).qpos = value
+            data.joint(f"arm/{joint.name}").qpos = value
         for side in ("left", "right"):
             data.joint(f"arm/{side}_finger").qpos = cell.fingers.travel(q[-1])
         mujoco.mj_kinematics(model, data)
