@@ -2,10 +2,12 @@
 
     python docs/draw_episode.py                                     # docs/hand_over.webp
     python docs/draw_episode.py --task kuka_pick --seed 1000008 --to docs/kuka_pick.webp
+    python docs/draw_episode.py --task bowl_on_rack --checkpoint runs/bowl/training/checkpoint \
+        --execute-steps 16 --to docs/bowl_on_rack.webp
 
-The actor is the shipped policy of the task, in closed loop through the gymnasium interface as in
-`stringline-eval`, with a plan every 24 steps, or the scripted expert of the task, which reads the
-true poses of the objects. The animation runs at twice the simulated speed.
+The actor is a policy, by default the shipped one of the task, in closed loop through the gymnasium
+interface as in `stringline-eval`, or the scripted expert of the task, which reads the true poses of
+the objects. The animation runs at twice the simulated speed.
 """
 
 import argparse
@@ -20,7 +22,6 @@ from PIL import Image
 from stringline import TaskEnvironment, load_policy, open_world
 from stringline.sim.experts.expert_registry import make_expert
 
-EXECUTE_STEPS = 24
 FRAME_STEPS = 8  # One frame in 8 steps of 20 ms, shown for 80 ms.
 FRAME_MS = 80
 SIZE = (270, 480)
@@ -45,24 +46,31 @@ def main() -> None:
     arguments.add_argument("--actor", choices=("policy", "expert"), default="policy")
     arguments.add_argument("--seed", type=int, default=1000000)
     arguments.add_argument("--to", type=Path, default=Path(__file__).with_name("hand_over.webp"))
+    arguments.add_argument("--checkpoint", help="of the policy; default: the shipped one")
+    arguments.add_argument("--execute-steps", type=int, default=24, help="between two plans")
     given = arguments.parse_args()
-    make = policy_actor if given.actor == "policy" else expert_actor
-    world, act = make(given.task, given.seed)
+    if given.actor == "expert":
+        world, act = expert_actor(given.task, given.seed)
+    else:
+        checkpoint = given.checkpoint or given.task
+        world, act = policy_actor(given.task, checkpoint, given.seed, given.execute_steps)
     frames = [Image.fromarray(frame) for frame in episode(world, act, given.seed)]
     durations = [FRAME_MS] * (len(frames) - 1) + [PAUSE_MS]
     options = {"append_images": frames[1:], "duration": durations, "loop": 0}
     frames[0].save(given.to, save_all=True, quality=60, method=6, **options)
 
 
-def policy_actor(task: str, seed: int) -> tuple[TaskEnvironment, Act]:
-    """Returns a world, and the actions of the shipped policy of its task."""
-    policy = load_policy(task)
+def policy_actor(
+    task: str, checkpoint: str, seed: int, execute_steps: int
+) -> tuple[TaskEnvironment, Act]:
+    """Returns a world, and the actions of a policy."""
+    policy = load_policy(checkpoint)
     session = policy.session(seed)
     planned: list[NDArray[np.floating]] = []
 
     def act(observation: Mapping[str, NDArray[np.generic]]) -> NDArray[np.floating]:
         if not planned:
-            planned.extend(session.plan(observation).action[:EXECUTE_STEPS])
+            planned.extend(session.plan(observation).action[:execute_steps])
         return planned.pop(0)
 
     return environment(task, [camera.name for camera in policy.contract.cameras]), act

@@ -40,6 +40,8 @@ TURN_RAD = 0.6
 """Angle from which a bend of a way is a corner, rad."""
 REACHED_M = 0.025
 """Distance from a corner within which it counts as reached, m."""
+STRAIGHT = 0.15
+"""Largest deviation from the line of a straight departure, as a share of its length."""
 PREFIX = "keypose/"
 
 
@@ -530,10 +532,32 @@ def _way(
     far = np.linalg.norm(pose[corner, :3, 3] - pose[approach, :3, 3]) > settings.least_m
     straight = angle_between(pose[corner, :3, :3], pose[paused, :3, :3]) < 0.06
     is_corner = corner < paused and far and turned < 0.1 and straight
-    away = np.linalg.norm(pose[:, :3, 3] - pose[start, :3, 3], axis=-1)[end : max(later, end) + 1]
-    beyond = np.flatnonzero(away > settings.depart_m)
-    departure = end + (int(beyond[0]) if len(beyond) else int(away.argmax()))
+    departure = end + _departure(
+        pose[end : max(later, end) + 1, :3, 3], pose[start, :3, 3], settings
+    )
     return pose[approach], pose[corner if is_corner else approach], pose[departure]
+
+
+def _departure(positions: Floats, origin: Floats, settings: KeyposeSettings) -> int:
+    """Returns the step of positions (T, 3) after an event at which its straight departure ends.
+
+    The way is straight while it stays within `STRAIGHT` of its length from the line to the event.
+    """
+    away = np.linalg.norm(positions - origin, axis=-1)
+    beyond = np.flatnonzero(away > settings.depart_m)
+    if not len(beyond):
+        return int(away.argmax())
+    last = int(beyond[0])
+    for step in range(last + 1, len(positions)):
+        if away[step] > settings.straight_m or away[step] < away[last]:
+            break
+        line = (positions[step] - origin) / away[step]
+        way = positions[: step + 1] - origin
+        beside = np.linalg.norm(way - (way @ line)[:, None] * line, axis=-1)
+        if beside.max() > STRAIGHT * away[step]:
+            break
+        last = step
+    return last
 
 
 def straight_start(pose: Floats, earliest: int, end: int, *, most_m: float, least_m: float) -> int:

@@ -33,9 +33,9 @@ class KeyposeSettings:
             and opens in place has done nothing.
         stops: Whether arms at rest make keyposes as well: `auto`: in recordings without gripper
             events, and at the end of one for arms that hold something.
-        straight_m: Largest length of the straight part before an event, m.
+        straight_m: Largest length of the straight parts before and after an event, m.
         least_m: Distance of the approach pose if there is no straight part, m.
-        depart_m: Distance of the departure pose, m.
+        depart_m: Least distance of the departure pose, m.
     """
 
     stroke: float = STROKE

@@ -158,6 +158,7 @@ class KeyposeMotion:
         self._opening = dict.fromkeys(range(len(self._arms)), 1.0)
         self._misses: list[_Miss] = []
         self._passed: dict[int, Floats] = {}
+        self._released: dict[int, Floats] = {}
         self._doubts = 0
         self._idle = 0
 
@@ -229,8 +230,11 @@ class KeyposeMotion:
             self._holds[arm] = goal.closes(arm)
             self._opening[arm] = float(goal.before[arm])
             self._passed.pop(arm, None)
+            self._released.pop(arm, None)
             if not self._acts_visibly(goal, arm):
                 self._passed[arm] = goal.pose[arm, :3, 3]
+            elif not goal.closes(arm):
+                self._released[arm] = goal.pose[arm, :3, 3]
             place = self._space.grippers.get(self._arms[arm])
             least = 0.5 * self._held_opening[arm]
             if place is not None and goal.closes(arm) and measured[place] < least:
@@ -317,8 +321,21 @@ class KeyposeMotion:
             beside(prediction.corner),
             beside(prediction.departure),
             np.clip([prediction.before[arm, modes[arm]] for arm in arms], 0.0, 1.0),
-            np.clip([prediction.after[arm, modes[arm]] for arm in arms], 0.0, 1.0),
+            np.array([self._opening_after(prediction, arm, modes[arm]) for arm in arms]),
         )
+
+    def _opening_after(self, prediction: PredictedKeypose, arm: int, mode: int) -> float:
+        """Returns the opening after the stroke.
+
+        A release that is due again where it has just been made did not free the load, such as a
+        box that lies turned between the fingers: then the gripper opens fully.
+        """
+        before, after = (float(part[arm, mode]) for part in (prediction.before, prediction.after))
+        if after > before + 0.02 and arm in self._released:
+            away = np.linalg.norm(prediction.pose[arm, mode, :3, 3] - self._released[arm])
+            if away < self._settings.same_m:
+                return 1.0
+        return min(max(after, 0.0), 1.0)
 
     def _mode(self, prediction: PredictedKeypose, arm: int, before: _Goal | None) -> int:
         positions = prediction.pose[arm, :, :3, 3]

@@ -325,7 +325,8 @@ def test_stops_are_added_always_if_wanted() -> None:
     assert set(plain) <= set(found.start)
 
 
-def test_straight_part_and_departure_are_those_of_the_recording() -> None:
+@pytest.mark.parametrize("lift", [0.2, 0.12, 0.0])
+def test_straight_part_and_departure_are_those_of_the_recording(lift: float) -> None:
     made = Recorder()
     grasp = np.array([0.1, 0.1, 0.02])
     rim = grasp + np.array([0.0, 0.0, 0.1])
@@ -333,12 +334,28 @@ def test_straight_part_and_departure_are_those_of_the_recording() -> None:
     made.rest(0.1)
     made.reach(1.0, arm0=grasp)
     made.stroke(0.1, 0)
-    made.reach(1.0, arm0=grasp + np.array([0.0, 0.2, 0.0]))
+    top = grasp + np.array([0.0, 0.0, lift])
+    if lift:
+        made.reach(1.0, arm0=top)
+    made.reach(1.0, arm0=top + np.array([0.0, 0.3, 0.0]))
     found = find_keyposes(made.motion())
     np.testing.assert_allclose(found.approach[0, 0, :3, 3], rim, atol=0.004)
-    np.testing.assert_allclose(
-        found.departure[0, 0, :3, 3], grasp + np.array([0.0, 0.075, 0.0]), atol=0.015
-    )
+    # As far as the way is straight, but no further than 16 cm.
+    first = (top - grasp) / lift if lift else np.array([0.0, 1.0, 0.0])
+    departure = grasp + min(lift or 0.3, 0.16) * first
+    np.testing.assert_allclose(found.departure[0, 0, :3, 3], departure, atol=0.025)
+
+
+def test_a_departure_that_turns_at_once_has_the_least_distance() -> None:
+    made = Recorder()
+    grasp = np.array([0.1, 0.1, 0.02])
+    made.reach(1.0, arm0=grasp)
+    made.stroke(0.1, 0)
+    made.reach(0.5, arm0=grasp + np.array([0.0, 0.0, 0.04]))
+    made.reach(1.0, arm0=grasp + np.array([0.0, 0.3, 0.04]))
+    found = find_keyposes(made.motion())
+    away = np.linalg.norm(found.departure[0, 0, :3, 3] - grasp)
+    assert 0.075 <= away < 0.09
 
 
 def test_motion_without_any_event_is_refused() -> None:

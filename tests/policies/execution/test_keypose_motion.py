@@ -368,6 +368,27 @@ def test_an_empty_gripper_opens_and_goes_back_and_the_second_miss_changes_the_mo
     check_smooth(track)
 
 
+def test_a_load_that_sticks_is_released_again_with_an_open_gripper() -> None:
+    random = np.random.default_rng(6)
+    here, there = joints_near_home(random), joints_near_home(random)
+    release = predicted([here], (1.0, 0.0), before=0.4, after=0.6)
+    cell = Cell(motion_of())
+    track = cell.run(lambda *_: release, 600)
+    opening = track[:, GRIPPERS[0]]
+    opened = opening > 0.98
+    first = int(np.flatnonzero(opened)[0])
+    half = np.isclose(opening, 0.6, atol=0.01) & (distances_mm(track, release, 0) < 1.5)
+    assert half[:first].any()  # At the first attempt it opens as far as predicted.
+    assert distances_mm(track, release, 0)[first] < 1.5
+    check_smooth(track)
+    # A release at another place is another one.
+    elsewhere = predicted([there], (1.0, 0.0), before=0.4, after=0.6)
+    cell = Cell(motion_of())
+    track = cell.run(lambda time, _: release if time < 3 else elsewhere, 400)
+    arrived = int(np.flatnonzero(distances_mm(track, elsewhere, 0) < 1.5)[0])
+    assert track[arrived : arrived + 50, GRIPPERS[0]].max() == pytest.approx(0.6, abs=0.01)
+
+
 def test_a_gripper_that_holds_something_is_no_miss() -> None:
     random = np.random.default_rng(7)
     cell = Cell(motion_of(held=0.3), held=np.full(ARMS, 0.3))
