@@ -365,7 +365,10 @@ class KeyposeMotion:
         )
 
     def _rest(self, time: float, start: float) -> None:
-        """Holds; after the second prediction without an event the arms go home."""
+        """Holds; after the second prediction without an event, arms without a load go home.
+
+        The others stay: on the way home a load could turn, and fall out of the hand or apart.
+        """
         plan = self._plan
         assert plan is not None
         self._idle += 1
@@ -373,6 +376,9 @@ class KeyposeMotion:
         home = self._space.home.copy()
         for place in self._space.grippers.values():
             home[place] = q[place]  # A closed hand without anything looks as if it held something.
+        for arm, places in enumerate(self._space.of_arm):
+            if self._holds[arm]:
+                home[places] = q[places]
         away = np.abs(q - home)[self._space.moving].max()
         if self._idle < 2 or away < 0.05:
             if plan.goal is not None and time < plan.free_until:

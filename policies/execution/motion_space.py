@@ -5,7 +5,7 @@ rotation vector where the hand turns on command, and opening; each action follow
 from the measured poses by the meaning that the contract declares.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +34,8 @@ class MotionSpace(Protocol):
     Attributes:
         arms: Names of the arms.
         grippers: Place of the opening of each arm that has a gripper.
-        moving: Places of all other coordinates.
+        of_arm: Places of all other coordinates of each arm.
+        moving: The same of all arms.
         lower: (J,) least coordinates.
         upper: (J,) greatest coordinates.
         speeds: (J,) largest speeds, units/s.
@@ -43,6 +44,7 @@ class MotionSpace(Protocol):
 
     arms: tuple[str, ...]
     grippers: Mapping[str, int]
+    of_arm: Sequence[NDArray[np.int64]]
     moving: NDArray[np.int64]
     lower: Vector
     upper: Vector
@@ -98,7 +100,8 @@ class JointSpace:
         self._embodiment = embodiment
         self.arms = embodiment.arms
         self.grippers: Mapping[str, int] = embodiment.grippers
-        self.moving = np.concatenate([embodiment.revolute_joints[arm] for arm in self.arms])
+        self.of_arm = [np.asarray(embodiment.revolute_joints[arm]) for arm in self.arms]
+        self.moving = np.concatenate(self.of_arm)
         self.lower = embodiment.lower
         self.upper = embodiment.upper
         self.speeds = embodiment.velocity_limits
@@ -168,7 +171,7 @@ class TaskSpace:
                 # A command of a gripper may jump.
                 speeds.append(min(commands.speed([hand.gripper]), commands.hz))
                 count += 1
-        self._of_arm = places
+        self.of_arm = places
         self.grippers: Mapping[str, int] = grippers
         self.moving = np.concatenate(places)
         self.speeds = np.array(speeds)
@@ -209,7 +212,7 @@ class TaskSpace:
     def coordinates(self, poses: Floats) -> Vector:
         """Returns the coordinates (J,) of poses (N, 4, 4) near the first ones; openings are 1."""
         q = np.ones(len(self.speeds))
-        for number, places in enumerate(self._of_arm):
+        for number, places in enumerate(self.of_arm):
             q[places[:3]] = poses[number, :3, 3]
             if len(places) > 3:
                 q[places[3:]] = self._turn(number, poses[number], np.zeros(3))
@@ -220,7 +223,7 @@ class TaskSpace:
         assert self._first is not None  # `measured` has been called.
         found = {}
         flat = np.asarray(q, np.float64).reshape(-1, q.shape[-1])
-        for number, (arm, places) in enumerate(zip(self.arms, self._of_arm, strict=True)):
+        for number, (arm, places) in enumerate(zip(self.arms, self.of_arm, strict=True)):
             T = np.tile(np.eye(4), (len(flat), 1, 1))
             T[:, :3, 3] = flat[:, places[:3]]
             T[:, :3, :3] = self._first[number]
@@ -233,7 +236,7 @@ class TaskSpace:
         """See `MotionSpace`."""
         assert self._first is not None
         found = poses.copy()
-        for number, places in enumerate(self._of_arm):
+        for number, places in enumerate(self.of_arm):
             if len(places) == 3:
                 found[number, :3, :3] = self._first[number]
         return found
@@ -243,7 +246,7 @@ class TaskSpace:
         found = q.copy()
         for arm, pose in targets.items():
             number = self.arms.index(arm)
-            places = self._of_arm[number]
+            places = self.of_arm[number]
             found[places[:3]] = pose[:3, 3]
             if len(places) > 3:
                 found[places[3:]] = self._turn(number, pose, q[places[3:]])

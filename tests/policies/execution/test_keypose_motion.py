@@ -398,7 +398,12 @@ def test_a_gripper_that_holds_something_is_no_miss() -> None:
     later = track[opened[-1] :, GRIPPERS[0]]
     assert (track[opened[0] : opened[-1] + 1, GRIPPERS[0]] > 0.69).all()
     assert later[-1] < 0.01
-    assert (np.diff(later) <= 1e-9).all()  # It closes once, and stays closed, at home too.
+    assert (np.diff(later) <= 1e-9).all()  # It closes once, and stays closed.
+    # The arm with the load stays where it has lifted it; the other one is at home.
+    of_arm = [ALOHA.revolute_joints[arm] for arm in ALOHA.arms]
+    assert np.ptp(track[-150:, of_arm[0]], axis=0).max() < 1e-9
+    assert np.abs(track[-1, of_arm[0]] - ALOHA.home[of_arm[0]]).max() > 0.1
+    assert track[-1, of_arm[1]] == pytest.approx(ALOHA.home[of_arm[1]])
 
 
 def test_without_an_event_the_arms_go_home_once() -> None:
