@@ -26,6 +26,14 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 _LEAST_FREE_S = 0.3
 """Least time of a free motion. One that ends sooner is not planned again, or it would never end."""
+_BLOCKED_M = 0.006
+"""Distance by which a gripper stays behind its target where something stops it, m."""
+_CONTACT_M = 0.006
+"""Distance by which a search presses, m."""
+_LOOK_S = 0.34
+"""Time at a keypose in which a search can begin, s: more than the time between two plans."""
+_MOST_SEARCHES = 2
+"""Searches on the way to one keypose."""
 _PASSED = 0.05
 """Share of a stop where the arm has been, at most: from there on it looks like before it."""
 
@@ -109,7 +117,10 @@ class _Plan:
         corner_at: Time at which the arms have passed the corner, s.
         free_until: Time until which a new prediction may change the way, s.
         done_at: Time from which a prediction of the next keypose is wanted, s.
-        stroke_end: Time at which the strokes have ended, s.
+        arrived_at: Time at which the arms are at the keypose, s.
+        stroke_at: Time at which the strokes begin, s.
+        stroke_end: Time at which they have ended, s.
+        search_until: Time until which it searches, s.
         retreats: Whether it goes back from an empty grasp.
         checked: Whether the grasp has been checked.
     """
@@ -120,7 +131,11 @@ class _Plan:
     corner_at: float = np.inf
     free_until: float = 0.0
     done_at: float = 0.0
+    arrived_at: float = np.inf
+    straight_at: float = np.inf
+    stroke_at: float = np.inf
     stroke_end: float = np.inf
+    search_until: float = -np.inf
     retreats: bool = False
     checked: bool = False
 
@@ -161,6 +176,7 @@ class KeyposeMotion:
         self._released: dict[int, Floats] = {}
         self._doubts = 0
         self._idle = 0
+        self._searched = 0
 
     def wants_prediction(self, time: float) -> bool:
         """Returns whether a prediction at a time could change the motion."""
@@ -187,6 +203,7 @@ class KeyposeMotion:
         self._resynchronise(time, measured)
         start = time + fixed_s
         self._check_grips(time, start, measured)
+        self._search(time, start, measured)
         if prediction is not None and self.wants_prediction(time):
             self._decide(time, start, prediction)
         plan = self._plan
@@ -233,7 +250,7 @@ class KeyposeMotion:
             self._released.pop(arm, None)
             if not self._acts_visibly(goal, arm):
                 self._passed[arm] = goal.pose[arm, :3, 3]
-            elif not goal.closes(arm):
+            elif self._opens(goal, arm):
                 self._released[arm] = goal.pose[arm, :3, 3]
             place = self._space.grippers.get(self._arms[arm])
             least = 0.5 * self._held_opening[arm]
@@ -243,6 +260,57 @@ class KeyposeMotion:
                 self._count_miss(arm, goal.pose[arm, :3, 3])
         if empty:
             self._retreat(time, start, goal, empty)
+
+    def _search(self, time: float, start: float, measured: Vector) -> None:
+        """Searches for the way in where something stops a gripper that is about to open.
+
+        The gripper presses a little and moves on a spiral, until it is no longer stopped; from
+        there it goes on.
+        """
+        plan = self._plan
+        assert plan is not None
+        goal = plan.goal
+        if not self._settings.search_m or goal is None or len(goal.acting) != 1:
+            return
+        (arm,) = goal.acting
+        along = goal.pose[arm, :3, 3] - goal.approach[arm, :3, 3]
+        length = float(np.linalg.norm(along))
+        searches = time < plan.search_until
+        arrived = plan.arrived_at + self._settings.settle_s <= time < plan.stroke_at
+        moving = plan.straight_at <= time < plan.arrived_at + self._settings.settle_s
+        if not self._opens(goal, arm) or length < 1e-3 or not (searches or arrived or moving):
+            return
+        along = along / length
+        name = self._arms[arm]
+        commanded, here = (
+            self._space.poses(q)[name] for q in (self._sampled(plan, np.array([time]))[0], measured)
+        )
+        behind = float(along @ (commanded[:3, 3] - here[:3, 3]))
+        if (
+            (behind > 0.6 * _BLOCKED_M)
+            if searches
+            else (behind < (_BLOCKED_M if arrived else 0.011))
+        ):
+            return
+        q = self._state(start)[0]
+        if searches:
+            pose = goal.pose.copy()
+            beside = commanded[:3, 3] - pose[arm, :3, 3]
+            pose[arm, :3, 3] += beside - (beside @ along) * along
+            goal = replace(goal, pose=pose)
+            parts = [self._planner.free(q, *self._state(start)[1:], q, 0.1)]
+        elif self._searched >= _MOST_SEARCHES:
+            return
+        else:
+            self._searched += 1
+            centre = goal.pose[arm].copy()
+            depth = along @ (here[:3, 3] - centre[:3, 3]) + _CONTACT_M
+            centre[:3, 3] += depth * along
+            parts = [self._planner.spiral(q, arm, centre, along, self._settings.search_m)]
+        found = self._to_the_end(parts, goal, time, start)
+        if not searches:
+            found.search_until = start + self._dt * len(parts[0])
+        self._plan = found
 
     def _lost(self, start: float, measured: Vector) -> bool:
         """Opens grippers that have lost what they held, and stops for a new prediction."""
@@ -417,7 +485,6 @@ class KeyposeMotion:
 
     def _way_to(self, goal: _Goal, time: float, start: float, by_corner: bool) -> _Plan:
         """Plans the whole way to a goal, its strokes and the departure."""
-        settings = self._settings
         q, v, a = self._state(start)
         arms = self._space.poses(q)
         goal = self._pressed(self._where_it_is(goal, arms))
@@ -435,14 +502,34 @@ class KeyposeMotion:
                 self._set_opening(target, arm, goal.before[arm])
             parts.append(self._planner.free(q, v, a, target, _LEAST_FREE_S))
             corner_s = self._dt * len(parts[0]) if by_corner else 0.0
-            for name in ("approach", "pose"):
-                ends = {arm: getattr(goal, name)[arm] for arm in goal.acting}
-                straight = self._planner.straight(parts[-1][-1], ends)
-                if straight is not None:
-                    parts.append(straight)
-                if name == "approach":
-                    free_s = self._dt * sum(map(len, parts))
-        parts.append(self._planner.held(parts[-1][-1], settings.settle_s))
+            ends = {arm: goal.approach[arm] for arm in goal.acting}
+            straight = self._planner.straight(parts[-1][-1], ends)
+            if straight is not None:
+                parts.append(straight)
+            free_s = self._dt * sum(map(len, parts))
+        self._searched = 0
+        plan = self._to_the_end(parts, goal, time, start)
+        plan.corner_at = start + corner_s
+        plan.free_until = start + max(free_s - _LEAST_FREE_S, 0.0)
+        return plan
+
+    def _to_the_end(self, parts: list[Floats], goal: _Goal, time: float, start: float) -> _Plan:
+        """Returns a plan of some parts, the straight part to the keypose, strokes and departure."""
+        settings = self._settings
+        parts = list(parts)
+        straight_at = start + sum(map(len, parts)) * self._dt
+        looks = settings.search_m and any(self._opens(goal, arm) for arm in goal.acting)
+        straight = self._planner.straight(
+            parts[-1][-1],
+            {arm: goal.pose[arm] for arm in goal.acting},
+            least_s=1.5 if looks else None,
+        )
+        if straight is not None:
+            parts.append(straight)
+        arrived_at = start + sum(map(len, parts)) * self._dt
+        wait = settings.settle_s + (_LOOK_S if looks else 0.0)
+        parts.append(self._planner.held(parts[-1][-1], wait))
+        stroke_at = start + sum(map(len, parts)) * self._dt
         parts.append(self._stroke(parts[-1][-1], goal))
         stroke_end = sum(map(len, parts)) * self._dt
         departure = self._planner.straight(
@@ -452,8 +539,9 @@ class KeyposeMotion:
             parts.append(departure)
         plan = self._joined(time, start, np.concatenate(parts), goal)
         end = start + sum(map(len, parts)) * self._dt
-        plan.corner_at = start + corner_s
-        plan.free_until = start + max(free_s - _LEAST_FREE_S, 0.0)
+        plan.arrived_at = arrived_at
+        plan.straight_at = straight_at
+        plan.stroke_at = stroke_at
         plan.stroke_end = start + stroke_end
         # The scene is free again half-way through the departure.
         plan.done_at = max(start + stroke_end, end - 0.2)
@@ -468,6 +556,9 @@ class KeyposeMotion:
             if goal.after[arm] > goal.before[arm] + 0.02 and length > 1e-3:
                 pose[arm, :3, 3] += self._settings.press_m / length * way
         return replace(goal, pose=pose)
+
+    def _opens(self, goal: _Goal, arm: int) -> bool:
+        return self._acts_visibly(goal, arm) and not goal.closes(arm)
 
     def _acts_visibly(self, goal: _Goal, arm: int) -> bool:
         return abs(float(goal.after[arm] - goal.before[arm])) > 0.02

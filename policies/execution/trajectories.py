@@ -24,6 +24,11 @@ _KNOTS_S = 0.08
 _MOST_LONGER = 2.5
 """Factor of the time of a straight part from which its rotation gives way at a singularity."""
 
+_TURNS = 3
+"""Turns of a spiral."""
+_SEARCH_SPEED = 0.02
+"""Mean speed on a spiral, m/s."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MotionSettings:
@@ -41,6 +46,8 @@ class MotionSettings:
         open_s: The same of an opening stroke.
         press_m: Distance by which a gripper that opens moves further along its straight way than
             predicted, m: what it inserts is deep enough in spite of errors along the way.
+        search_m: Radius of the spiral by which a gripper that something stops on its straight way
+            to where it opens searches for the way in, m (Chhatpar and Branicky, 2001); 0: none.
         same_m: A keypose within this distance, m, and the angle same_rad of the gripper's present
             target is where the gripper is: only the gripper acts.
         same_rad: Angle beside same_m, rad.
@@ -61,6 +68,7 @@ class MotionSettings:
     close_s: float = 0.5
     open_s: float = 0.35
     press_m: float = 0.0
+    search_m: float = 0.0
     same_m: float = 0.025
     same_rad: float = 0.25
     jump_m: float = 0.06
@@ -75,7 +83,16 @@ class MotionSettings:
         Range(least=1, whole=True).check(missed=self.missed)
         for name in ("acceleration", "hand_acceleration", "straight_speed", "least_s", "reach_m"):
             POSITIVE.check(**{name: getattr(self, name)})
-        for name in ("press_m", "settle_s", "close_s", "open_s", "same_m", "same_rad", "jump_m"):
+        for name in (
+            "press_m",
+            "search_m",
+            "settle_s",
+            "close_s",
+            "open_s",
+            "same_m",
+            "same_rad",
+            "jump_m",
+        ):
             NOT_NEGATIVE.check(**{name: getattr(self, name)})
 
 
@@ -180,6 +197,31 @@ class TrajectoryPlanner:
             track = self._timed(np.stack(bent), seconds, 2 * _MOST_LONGER)
         if track is None:
             track = self.free(q, np.zeros_like(q), np.zeros_like(q), solved[-1], seconds)
+        return np.clip(track, self._space.lower, self._space.upper)
+
+    def spiral(self, q: Vector, arm: int, centre: Floats, along: Floats, radius: float) -> Floats:
+        """Returns targets (T, J) of an arm from the joints q on a spiral around a direction.
+
+        Args:
+            q: (J,).
+            arm: The arm.
+            centre: (4, 4) pose at which the spiral begins; its rotation is kept.
+            along: (3,) the direction, of length 1.
+            radius: At the end, m.
+        """
+        side = np.cross(along, np.eye(3)[np.abs(along).argmin()])
+        side /= np.linalg.norm(side)
+        angles = np.linspace(0.0, 2 * np.pi * _TURNS, 8 * _TURNS + 1)
+        solved = [q]
+        for angle in angles:
+            pose = centre.copy()
+            way = np.cos(angle) * side + np.sin(angle) * np.cross(along, side)
+            pose[:3, 3] += radius * angle / angles[-1] * way
+            solved.append(self.solved({arm: pose}, solved[-1]))
+        seconds = np.pi * _TURNS * radius / _SEARCH_SPEED + self._settings.least_s
+        track = self._timed(np.stack(solved), seconds, _MOST_LONGER)
+        if track is None:
+            track = self.free(q, np.zeros_like(q), np.zeros_like(q), solved[1], seconds)
         return np.clip(track, self._space.lower, self._space.upper)
 
     def _timed(self, path: Floats, seconds: float, longer: float) -> Floats | None:
