@@ -12,8 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from stringline.datasets.command.application import run
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next, run
 from stringline.datasets.files.atomic import exclusive, made_folder, write_file
 from stringline.policies.checkpoints.load import CPU, find_checkpoint, is_address
 from stringline.policies.execution.execution import Execution

@@ -14,8 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from stringline.datasets.command.application import run
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next, run
 from stringline.datasets.command.configuration import command_recipe
 from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.files.atomic import exclusive

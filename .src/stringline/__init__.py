@@ -56,21 +56,19 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
             "ImageFolder",
             "Ucf101Clips",
         ),
-        "datasets.images.coco": ("CocoImages", "write_coco"),
+        "datasets.images.coco": ("CocoImages", "write_coco", "RgbdImages"),
         "datasets.images.image_store": ("ImageStore", "ImageWriter"),
         "datasets.images.reading": ("Omissions", "ItemReference"),
         "datasets.images.omni3d": ("Omni3dImages", "write_omni3d"),
-        "datasets.images.rgbd_folder": ("RgbdImages",),
     },
     "Augmentation": {
-        "datasets.augmentation.augment": ("Augmentation",),
+        "datasets.augmentation.augment": ("Augmentation", "LightAugmentation", "TextureOverlay"),
         "datasets.augmentation.camera_augmentation": (
             "ColourDropout",
             "ColourSensor",
             "CropAndResize",
             "StereoDepth",
         ),
-        "datasets.augmentation.appearance_augmentation": ("LightAugmentation", "TextureOverlay"),
     },
     "Foreign formats": {
         "datasets.formats.act_hdf5": ("ActHdf5Reader", "ActHdf5Writer"),

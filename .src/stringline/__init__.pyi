@@ -1,7 +1,7 @@
 # Written by docs/write_api.py.
-from stringline.datasets.augmentation.appearance_augmentation import LightAugmentation as LightAugmentation
-from stringline.datasets.augmentation.appearance_augmentation import TextureOverlay as TextureOverlay
 from stringline.datasets.augmentation.augment import Augmentation as Augmentation
+from stringline.datasets.augmentation.augment import LightAugmentation as LightAugmentation
+from stringline.datasets.augmentation.augment import TextureOverlay as TextureOverlay
 from stringline.datasets.augmentation.camera_augmentation import ColourDropout as ColourDropout
 from stringline.datasets.augmentation.camera_augmentation import ColourSensor as ColourSensor
 from stringline.datasets.augmentation.camera_augmentation import CropAndResize as CropAndResize
@@ -49,6 +49,7 @@ from stringline.datasets.images.classification import EmojiImages as EmojiImages
 from stringline.datasets.images.classification import ImageFolder as ImageFolder
 from stringline.datasets.images.classification import Ucf101Clips as Ucf101Clips
 from stringline.datasets.images.coco import CocoImages as CocoImages
+from stringline.datasets.images.coco import RgbdImages as RgbdImages
 from stringline.datasets.images.coco import write_coco as write_coco
 from stringline.datasets.images.image_store import ImageStore as ImageStore
 from stringline.datasets.images.image_store import ImageWriter as ImageWriter
@@ -60,7 +61,6 @@ from stringline.datasets.images.omni3d import Omni3dImages as Omni3dImages
 from stringline.datasets.images.omni3d import write_omni3d as write_omni3d
 from stringline.datasets.images.reading import ItemReference as ItemReference
 from stringline.datasets.images.reading import Omissions as Omissions
-from stringline.datasets.images.rgbd_folder import RgbdImages as RgbdImages
 from stringline.datasets.loading.window_settings import WindowSettings as WindowSettings
 from stringline.datasets.loading.windows import Windows as Windows
 from stringline.datasets.store.episode import EpisodeAttributes as EpisodeAttributes

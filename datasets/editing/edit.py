@@ -20,8 +20,14 @@ from stringline.datasets.cameras.resampling import (
     recorded_contract,
 )
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import LABELLED_STEPS, LABELS, Array, Contract
-from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
+from stringline.datasets.contract.contract import (
+    INSTRUCTIONS,
+    LABELLED_STEPS,
+    LABELS,
+    PER_STEP,
+    Array,
+    Contract,
+)
 from stringline.datasets.store.episode import INTERVENTIONS, EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter, write_episode
 from stringline.datasets.store.store import EpisodeStore, episode_name

@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
-from stringline.datasets.contract.contract import SERIES, ActionDimension, Array, Contract
-from stringline.datasets.contract.instructions import PER_STEP
+from stringline.datasets.contract.contract import PER_STEP, SERIES, ActionDimension, Array, Contract
 from stringline.datasets.editing.derived_stores import check_completes
 from stringline.datasets.embodiments.transforms import angle_between, between
 from stringline.datasets.files.atomic import check_space, exclusive
-from stringline.datasets.loading.gripper_commands import turning_points
+from stringline.datasets.loading.window_settings import turning_points
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.contract import SERIES, Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
@@ -48,7 +49,6 @@ from stringline.datasets.formats.image_codecs import (
     jpeg,
     stored_unit,
 )
-from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.vector_layout import AlohaLayout, VectorLayout, joint_arrays
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore

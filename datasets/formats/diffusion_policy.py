@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.formats import exporting
@@ -37,7 +38,6 @@ from stringline.datasets.formats.foreign import (
     named_rate,
 )
 from stringline.datasets.formats.image_codecs import DepthOptions
-from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.replay_buffer import (
     UNIT_ATTRIBUTE,
     ReplayBuffer,

@@ -15,6 +15,7 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.formats.conversions import RECORDED
 from stringline.datasets.formats.foreign import (
     NOT_CHOSEN,
     UNUSED_IMAGES,
@@ -23,7 +24,6 @@ from stringline.datasets.formats.foreign import (
     ImportedEpisode,
     Reference,
 )
-from stringline.datasets.formats.gripper_comparison import RECORDED
 from stringline.datasets.formats.image_codecs import checked_source
 from stringline.datasets.formats.mcap_cameras import (
     IMAGE_KINDS,
@@ -32,21 +32,23 @@ from stringline.datasets.formats.mcap_cameras import (
     ImageMessages,
     TransformTree,
 )
-from stringline.datasets.formats.message_times import Resampling, Times
-from stringline.datasets.formats.message_vectors import (
+from stringline.datasets.formats.message_images import NO_KEY_FRAME, VIDEO_KIND, is_key_frame
+from stringline.datasets.formats.recording import (
     UNFINISHED,
+    Message,
+    Recording,
+    Resampling,
     Rows,
     Selection,
     Stream,
+    Times,
     left_fields,
     left_numbers,
     numbers_of,
     streams,
     vector,
 )
-from stringline.datasets.formats.message_video import NO_KEY_FRAME, VIDEO_KIND, is_key_frame
-from stringline.datasets.formats.recording import Message, Recording
-from stringline.datasets.formats.rosbag2 import Take, takes
+from stringline.datasets.formats.recording_files import Take, takes
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 
 Clock = Literal["stamp", "log"]

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.limits import MOST_TABLE_BYTES
 from stringline.datasets.formats.checks import read_inside, visible_files
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.store.zarr_layout import DTYPES
 
 EXTRA = "rlds"

@@ -9,9 +9,8 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment, JointSpec
-from stringline.datasets.embodiments.embodiment_record import record_of
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS, record_of
 from stringline.datasets.embodiments.embodiment_source import is_source, load_embodiment
 from stringline.datasets.formats.conversions import (
     Dimension,

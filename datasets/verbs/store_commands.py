@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next
 from stringline.datasets.contract.argument_checks import printable
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.editing.derived_stores import (

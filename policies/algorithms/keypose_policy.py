@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, settings_of, unknown_name
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.contract.instructions import NUMBER_KEY
+from stringline.datasets.contract.contract import NUMBER_KEY, Contract
 from stringline.datasets.embodiments.arm_commands import arm_commands
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,

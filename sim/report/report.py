@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from stringline.datasets.command.command_line import command_line
+from stringline.datasets.command.application import command_line
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.pages import (
     SORTING,

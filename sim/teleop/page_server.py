@@ -15,8 +15,8 @@ import websockets.asyncio.server
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import PORTS
-from stringline.datasets.formats.libraries import optional_library
 from stringline.policies.remote.access import ServerAccess
 from stringline.policies.remote.connection_log import connection_log
 

@@ -196,12 +196,12 @@ SOURCE_GUARDS = {
         "min(PAUSE_WEIGHT * pause_s, LONGEST_LEAD_S)",
         "PAUSE_WEIGHT * pause_s",
     ),
-    "yaml: nodes": _never("datasets/files/yaml_file.py", "count > MOST_NODES"),
-    "yaml: depth": _never("datasets/files/yaml_file.py", "self._depth == DEEPEST"),
-    "yaml: cycles": _never("datasets/files/yaml_file.py", "not counts[node]"),
-    "yaml: bytes": _never("datasets/files/yaml_file.py", "len(data) > MOST_YAML_BYTES"),
-    "yaml: keys given twice": _never("datasets/files/yaml_file.py", "name in lines"),
-    "yaml: written nodes": _never("datasets/files/yaml_file.py", "self._written > MOST_WRITTEN"),
+    "yaml: nodes": _never("datasets/files/limits.py", "count > MOST_NODES"),
+    "yaml: depth": _never("datasets/files/limits.py", "self._depth == DEEPEST"),
+    "yaml: cycles": _never("datasets/files/limits.py", "not counts[node]"),
+    "yaml: bytes": _never("datasets/files/limits.py", "len(data) > MOST_YAML_BYTES"),
+    "yaml: keys given twice": _never("datasets/files/limits.py", "name in lines"),
+    "yaml: written nodes": _never("datasets/files/limits.py", "self._written > MOST_WRITTEN"),
     "process: obstacles before torque": SourceGuard(
         f"{DEVICE}/device_worker.py", "                self._check_cell()\n", ""
     ),

@@ -15,7 +15,7 @@ from tests.datasets.conftest import MakeEpisode
 from tests.datasets.editing.waiting import delete_locked, waiting
 
 from stringline import Contract, EpisodeAttributes, EpisodeStore
-from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
+from stringline.datasets.contract.contract import INSTRUCTIONS, PER_STEP
 from stringline.datasets.editing.derived_stores import Conditions, filter_store, merge, split_store
 from stringline.datasets.editing.edit import (
     delete,

@@ -14,8 +14,7 @@ import pytest
 from tests.sim.in_process import InProcess
 
 from stringline import ActionChunk, Camera, Contract, Evaluation, Session
-from stringline.datasets.contract.contract import Observation
-from stringline.datasets.contract.instructions import instruction_of
+from stringline.datasets.contract.contract import Observation, instruction_of
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.evaluation.results import EpisodeResult, command_acceleration
 from stringline.sim.evaluation.suites import evaluation_seeds

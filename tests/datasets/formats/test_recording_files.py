@@ -15,7 +15,7 @@ from tests.datasets.formats.small_sets import MAKERS
 from stringline.datasets.contract.contract import EpisodeArrays
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.importing import import_data
-from stringline.datasets.formats.rosbag2 import SqliteRecording, takes
+from stringline.datasets.formats.recording_files import SqliteRecording, takes
 from stringline.datasets.store.store import EpisodeStore
 
 READER = MAKERS["mcap"]()

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tests.policies.demonstrations import CONTRACT
 
 from stringline.datasets.contract.contract import ActionDimension, Contract
-from stringline.datasets.loading.gripper_commands import gripper_places, is_open, with_commands
+from stringline.datasets.loading.window_settings import gripper_places, is_open, with_commands
 
 HZ = 50.0
 SPEED = 1.9  # Openings/s, as of the experts.

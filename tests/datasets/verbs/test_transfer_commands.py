@@ -3,7 +3,7 @@
 import pytest
 
 from stringline.datasets.contract.contract import Camera
-from stringline.datasets.verbs.next_training import MOST_PATCHES, PATCH, training_size
+from stringline.datasets.verbs.transfer_commands import MOST_PATCHES, PATCH, training_size
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 import stringline
-from stringline.datasets.files import yaml_file
-from stringline.datasets.files.yaml_file import parse_yaml, read_yaml
+from stringline.datasets.files import limits
+from stringline.datasets.files.limits import parse_yaml, read_yaml
 
 LEVELS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 9))
 BOMB = f"format: 1\nl0: &l0 [a, b, c]\n{LEVELS}model: *l8\n"
@@ -81,7 +81,7 @@ def test_the_files_of_this_package_are_read_as_by_pyyaml() -> None:
 
 
 def test_a_text_of_very_many_entries_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_file, "MOST_WRITTEN", 1000)
+    monkeypatch.setattr(limits, "MOST_WRITTEN", 1000)
     assert len(parse_yaml(f"[{'1,' * 990}]")) == 990
     with pytest.raises(yaml.YAMLError, match="it has more than 1000 entries; allowed: fewer"):
         parse_yaml(f"[{'1,' * 1001}]")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stringline.datasets.command.application import USER_ERROR
-from stringline.datasets.command.graphics_errors import graphics_error
+from stringline.datasets.command.installation import graphics_error
 
 COLLECT = """
 import sys
