@@ -33,7 +33,7 @@ from stringline.sim.evaluate import (
     evaluation_settings,
     plain_settings,
 )
-from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, run_suite
 from stringline.sim.evaluation.comparison import (
     Comparison,
     Seeds,
@@ -48,7 +48,6 @@ from stringline.sim.evaluation.stored_evaluations import (
     read_evaluation,
     requested_results,
 )
-from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite, check_overrides, chosen_suite, with_suites
 from stringline.sim.report.comparison_report import comparison_report
 from stringline.sim.report.report import write_report

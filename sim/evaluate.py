@@ -19,9 +19,10 @@ from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import (
     CheckpointEvaluation,
     EvaluationSettings,
+    SuiteStatistics,
+    run_suite,
 )
 from stringline.sim.evaluation.results import EpisodeResult, Summary, summaries_table
-from stringline.sim.evaluation.suite_run import SuiteStatistics, run_suite
 from stringline.sim.evaluation.suites import Suite, check_overrides, chosen_suite, with_suites
 from stringline.sim.evaluation.trained_settings import (
     recorded_rule,

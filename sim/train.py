@@ -28,7 +28,7 @@ from stringline.encoders.training.interfaces import (
     Probe,
     Validate,
 )
-from stringline.encoders.training.monitor import BEST, LATEST, History
+from stringline.encoders.training.monitor import BEST, LATEST, History, Stopped, process_group
 from stringline.encoders.training.settings import (
     EARLIER_STEPS,
     END,
@@ -37,7 +37,6 @@ from stringline.encoders.training.settings import (
     is_main_process,
     record_steps,
 )
-from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer, ValidationLoss, augment_batches
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.keypose_policy import KeyposePolicy

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import FINITE, POSITIVE, unknown_name
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 
 
 def import_transformers(extra: str) -> ModuleType:

@@ -44,8 +44,7 @@ from stringline.policies.algorithms.learned_policy import (
     normal,
 )
 from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
-from stringline.policies.execution.motion_space import motion_space
-from stringline.policies.execution.trajectories import MotionSettings
+from stringline.policies.execution.trajectories import MotionSettings, motion_space
 from stringline.policies.networks.denoiser import EncoderOfPlaces
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.networks.keypose_head import (

@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, angle_between
-from stringline.policies.execution.motion_space import MotionSpace
-from stringline.policies.execution.trajectories import MotionSettings, TrajectoryPlanner
+from stringline.policies.execution.trajectories import (
+    MotionSettings,
+    MotionSpace,
+    TrajectoryPlanner,
+)
 
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]

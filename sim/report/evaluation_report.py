@@ -7,10 +7,13 @@ from typing import Any
 
 from stringline.policies.checkpoints.load import find_checkpoint, is_address
 from stringline.policies.chunks.chunk import Policy
-from stringline.sim.evaluation.checkpoint_evaluation import EvaluationSettings
+from stringline.sim.evaluation.checkpoint_evaluation import (
+    EntryOutcome,
+    EvaluationSettings,
+    SuiteStatistics,
+)
 from stringline.sim.evaluation.results import EpisodeResult, Summary
-from stringline.sim.evaluation.suite_run import EntryOutcome, SuiteStatistics
-from stringline.sim.evaluation.trace import read_first_observation, trace_of_video
+from stringline.sim.evaluation.runner import read_first_observation, trace_of_video
 from stringline.sim.report.charts import LearningCurve, learning_curve
 from stringline.sim.report.film import with_films
 from stringline.sim.report.report import (

@@ -42,10 +42,10 @@ from stringline.datasets.files.pages import (
     Video,
 )
 from stringline.sim.evaluation.results import EpisodeResult, Summary
-from stringline.sim.evaluation.trace import read_trace, trace_of_video
+from stringline.sim.evaluation.runner import read_trace, trace_of_video
 from stringline.sim.report.charts import reached_text, timeline
 from stringline.sim.report.scene_cloud import CLOUDS, SceneCloud
-from stringline.sim.rollout.video import poster
+from stringline.sim.rollout.rollout import poster
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings
 
@@ -112,7 +112,7 @@ class Clip:
     """A video with the result of its episode.
 
     Attributes:
-        path: An mp4 file; a trace may be beside it, see `trace.py`.
+        path: An mp4 file; a trace may be beside it, see `Trace`.
         run: Name of the run in `Report.episodes`.
         cloud: First observation of the policy, as points.
         film: Another video of the episode, for people; shown first.

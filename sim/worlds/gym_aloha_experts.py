@@ -16,9 +16,17 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.gym_aloha import GYM_ALOHA
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.experts.grasps import UP, raised
 from stringline.sim.experts.insertion_experts import nearest_turn
-from stringline.sim.experts.motion import TOLERANCE, Correction, Motion, Move, Target, twist
+from stringline.sim.experts.motion import (
+    TOLERANCE,
+    UP,
+    Correction,
+    Motion,
+    Move,
+    Target,
+    raised,
+    twist,
+)
 from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
 
 PACES = (0.9, 1.2)

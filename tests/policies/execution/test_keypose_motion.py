@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from stringline import ALOHA, InverseKinematics
 from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
-from stringline.policies.execution.motion_space import JointSpace
-from stringline.policies.execution.trajectories import MotionSettings
+from stringline.policies.execution.trajectories import JointSpace, MotionSettings
 
 Floats = NDArray[np.float64]
 Predict = Callable[[float, Floats], PredictedKeypose | None]

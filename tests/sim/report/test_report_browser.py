@@ -16,9 +16,9 @@ from tests.sim.clouds import cloud
 
 from stringline import Rate, TaskSettings
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.trace import Trace, write_trace
+from stringline.sim.evaluation.runner import Trace, write_trace
 from stringline.sim.report.report import Clip, Report, RerunCommand, choose_clips, write_report
-from stringline.sim.rollout.video import Video
+from stringline.sim.rollout.rollout import Video
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,8 @@ from stringline import ActionChunk, Contract, Evaluation, RayCluster, Session
 from stringline.datasets.contract.contract import Observation
 from stringline.sim.collect import collect, open_world_beside
 from stringline.sim.evaluation.results import EpisodeResult
+from stringline.sim.rollout.cluster import import_ray
 from stringline.sim.rollout.jobs import Job, shared
-from stringline.sim.rollout.ray_cluster import import_ray
 from stringline.sim.rollout.workers import MakeWorld
 
 ROOT = Path(__file__).parents[3]
@@ -206,7 +206,7 @@ EVALUATE = """
 import sys
 from pathlib import Path
 from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.rollout.ray_cluster import RayCluster
+from stringline.sim.rollout.cluster import RayCluster
 from tests.sim.evaluation.test_runner import WORLD, Wander
 from tests.sim.rollout.test_ray_cluster import SEEDS
 world, file, address = WORLD(), Path(sys.argv[1]), sys.argv[2]
@@ -312,7 +312,7 @@ def in_a_fresh_process(
     ],
 )
 def test_errors_name_the_requirements_of_ray(before: str, answer: str, tmp_path: Path) -> None:
-    code = "from stringline.sim.rollout.ray_cluster import import_ray; import_ray(loopback=True)"
+    code = "from stringline.sim.rollout.cluster import import_ray; import_ray(loopback=True)"
     done = in_a_fresh_process(f"{before}; {code}", tmp_path)
     assert done.returncode == 1
     assert answer in done.stderr

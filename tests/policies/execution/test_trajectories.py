@@ -11,8 +11,7 @@ from stringline.datasets.contract.contract import ActionDimension, Contract
 from stringline.datasets.embodiments.arm_commands import CartesianCommands
 from stringline.datasets.embodiments.transforms import angle_between, between
 from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
-from stringline.policies.execution.motion_space import TaskSpace
-from stringline.policies.execution.trajectories import MotionSettings
+from stringline.policies.execution.trajectories import MotionSettings, TaskSpace
 
 Floats = NDArray[np.float64]
 HZ = 20.0

@@ -28,7 +28,7 @@ try:
     import torchvision
 except RuntimeError as error:
     assert "operator torchvision::nms does not exist" in str(error)
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 declare_torchvision_operators()
 declare_torchvision_operators()  # A second call is valid.
 import torchvision.ops
@@ -54,7 +54,7 @@ def test_operators_are_declared_only_if_their_library_exists_and_cannot_be_loade
     (tmp_path / "broken/torchvision/_C.so").write_bytes(b"not for this machine")
     code = """
 import sys, torch
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 def outcome():
     declare_torchvision_operators()
     return [hasattr(torch.ops.torchvision, name) for name in ("nms", "qnms")]

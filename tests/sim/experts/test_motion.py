@@ -13,7 +13,7 @@ from stringline.sim.experts.dish_experts import (
     clear_of_rack,
     standing,
 )
-from stringline.sim.experts.grasps import rim_grasps
+from stringline.sim.experts.motion import rim_grasps
 from stringline.sim.tasks.dish_tasks import BowlOnRack, PlateOnRack
 
 AWAY = np.diag([-1.0, -1.0, 1.0])

@@ -7,7 +7,7 @@ import pytest
 from stringline.datasets.command.configuration import Configuration
 from stringline.sim.evaluation.suites import Suite, chosen_suite
 from stringline.sim.report.report import RerunCommand
-from stringline.sim.shifts.shift_catalogue import NAMES
+from stringline.sim.shifts.shift import NAMES
 from stringline.sim.tasks.task_registry import make_task
 from stringline.sim.worlds.task_settings import TaskSettings
 

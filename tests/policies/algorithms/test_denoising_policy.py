@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline import ChunkPolicy, ConditioningTokens, DiffusionPolicy
-from stringline.policies.algorithms.samplers import (
+from stringline.policies.algorithms.denoising_policy import (
     Prediction,
     Sampler,
     Spacing,
