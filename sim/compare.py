@@ -49,8 +49,8 @@ from stringline.sim.evaluation.stored_evaluations import (
     requested_results,
 )
 from stringline.sim.evaluation.suites import Suite, check_overrides, chosen_suite, with_suites
-from stringline.sim.report.comparison_report import comparison_report
 from stringline.sim.report.report import write_report
+from stringline.sim.report.run_reports import comparison_report
 from stringline.sim.statistics.paired import holm
 
 logger = logging.getLogger(__name__)

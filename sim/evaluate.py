@@ -29,8 +29,8 @@ from stringline.sim.evaluation.trained_settings import (
     task_override,
     with_trained_settings,
 )
-from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.report import Report, write_report
+from stringline.sim.report.run_reports import suite_report, task_report
 from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.worlds.task_settings import TaskSettings, with_interpreter
 from stringline.sim.worlds.world_registry import is_third_party

@@ -46,8 +46,7 @@ from stringline.datasets.store.episode import (
     episode_metadata,
 )
 from stringline.datasets.store.episode_writer import EpisodeWriter
-from stringline.datasets.store.store import EpisodeStore, format_size, store_size
-from stringline.datasets.store.verification import for_each_episode
+from stringline.datasets.store.store import EpisodeStore, for_each_episode, format_size, store_size
 from stringline.datasets.store.zarr_layout import (
     EPISODE_KEY,
     ArrayEntry,

@@ -35,8 +35,7 @@ from stringline.datasets.files.atomic import check_space, exclusive
 from stringline.datasets.loading.sampler import order
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter, write_episode
-from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.verification import for_each_episode
+from stringline.datasets.store.store import EpisodeStore, for_each_episode
 
 
 def check_completes(path: Path, wanted: Collection[str]) -> None:

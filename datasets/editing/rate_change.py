@@ -21,8 +21,7 @@ from stringline.datasets.files.atomic import check_space, exclusive
 from stringline.datasets.loading.window_settings import turning_points
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
-from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.verification import for_each_episode
+from stringline.datasets.store.store import EpisodeStore, for_each_episode
 
 Relative = Literal["refuse", "sum"]
 

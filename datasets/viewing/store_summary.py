@@ -30,8 +30,7 @@ from stringline.datasets.files.pages import (
 )
 from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.store import EpisodeStore, format_size
-from stringline.datasets.store.verification import Finding, findings
+from stringline.datasets.store.store import EpisodeStore, Finding, findings, format_size
 from stringline.datasets.viewing.keypose_views import KeyposeSection
 from stringline.datasets.viewing.page_drawings import (
     Histogram,

@@ -179,20 +179,18 @@ SOURCE_GUARDS = {
         f"{REMOTE}/server.py", "MOST_PONG_BYTES = 65536", "MOST_PONG_BYTES = 1 << 40"
     ),
     "server: idle clients": SourceGuard(
-        f"{REMOTE}/request_queue.py", "return not self.waits and", "return False and"
+        f"{REMOTE}/server.py", "return not self.waits and", "return False and"
     ),
     "server: clients that have asked": SourceGuard(
-        f"{REMOTE}/request_queue.py", "IDLE_S = 10.0", "IDLE_S = -1.0"
+        f"{REMOTE}/server.py", "IDLE_S = 10.0", "IDLE_S = -1.0"
     ),
-    "server: number of clients": _never(
-        f"{REMOTE}/request_queue.py", "len(self._taken) >= self.count"
-    ),
-    "server: turns": _never(f"{REMOTE}/request_queue.py", "self._taken"),
+    "server: number of clients": _never(f"{REMOTE}/server.py", "len(self._taken) >= self.count"),
+    "server: turns": _never(f"{REMOTE}/server.py", "self._taken"),
     "server: pauses": SourceGuard(
-        f"{REMOTE}/request_queue.py", "PAUSE_WEIGHT = 50.0", "PAUSE_WEIGHT = 1e-9"
+        f"{REMOTE}/server.py", "PAUSE_WEIGHT = 50.0", "PAUSE_WEIGHT = 1e-9"
     ),
     "server: longest lead": SourceGuard(
-        f"{REMOTE}/request_queue.py",
+        f"{REMOTE}/server.py",
         "min(PAUSE_WEIGHT * pause_s, LONGEST_LEAD_S)",
         "PAUSE_WEIGHT * pause_s",
     ),

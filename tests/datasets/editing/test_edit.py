@@ -28,8 +28,8 @@ from stringline.datasets.editing.edit import (
 )
 from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.store.episode import read_episode
+from stringline.datasets.store.store import verify_store
 from stringline.datasets.store.transactions import recover, transaction, trash_of
-from stringline.datasets.store.verification import verify_store
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
 STEPS = 40

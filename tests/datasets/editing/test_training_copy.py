@@ -22,7 +22,7 @@ from stringline.datasets.cameras.resampling import (
 )
 from stringline.datasets.editing.derived_stores import Resolution, cache
 from stringline.datasets.editing.edit import delete, trim
-from stringline.datasets.store.verification import verify_store
+from stringline.datasets.store.store import verify_store
 
 SIZES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 

@@ -10,8 +10,8 @@ from stringline.sim.evaluation.comparison import Comparison
 from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
 from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, read_evaluation
 from stringline.sim.report.charts import EstimateRow, LearningCurve, curves_chart, estimates_chart
-from stringline.sim.report.comparison_report import comparison_report, labelled_tasks, side_by_side
 from stringline.sim.report.report import write_report
+from stringline.sim.report.run_reports import comparison_report, labelled_tasks, side_by_side
 from stringline.sim.rollout.rollout import Video
 from stringline.sim.statistics.intervals import Rate
 
