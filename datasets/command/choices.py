@@ -9,10 +9,10 @@ options of the entry `_each_` belong to all, with the name of the entry in place
 entry in which `_rest_` occurs is a family: `task=metaworld:reach-v3` is the entry `metaworld` with
 `reach-v3` in place of `_rest_`.
 
-A mapping with `_target_`, or with `_settings_`, the name of the dataclass that reads it, contains
-the values that differ from the defaults of the class; `completed` adds the others, and
-`descriptions` takes their meanings from the docstring. `_without_` lists options of the class that
-have no effect beside the others of a choice.
+A mapping with `_target_`, or with `_settings_`, the name of the dataclass that reads it or a list
+of them, contains the values that differ from the defaults of the class; `completed` adds the
+others, and `descriptions` takes their meanings from the docstring. `_without_` lists options of the
+class that have no effect beside the others of a choice.
 
 Hydra reads them by `DeclaredOptions`. It finds plug-ins in the namespace package `hydra_plugins`,
 so this holds for whoever composes the configuration: a command, `hydra.compose`, or another program
@@ -409,9 +409,12 @@ def _merged(below: Any, above: Any) -> Any:
 
 
 def class_arguments(node: Mapping[str, Any]) -> Mapping[str, Argument]:
-    """Returns what the class that a mapping names declares; nothing for classes of others."""
-    name = str(node.get(SETTINGS, node.get(TARGET, "")))
-    return declared(name) if name.startswith("stringline.") else {}
+    """Returns what the classes that a mapping names declare; nothing for classes of others."""
+    named = node.get(SETTINGS, node.get(TARGET, ""))
+    arguments: dict[str, Argument] = {}
+    for name in named if isinstance(named, list) else [str(named)]:
+        arguments |= declared(name) if name.startswith("stringline.") else {}
+    return arguments
 
 
 def _filled(node: Any, base: Any) -> Any:

@@ -131,9 +131,10 @@ class RateChange:
 
     Attributes:
         rate_hz: New steps per second.
-        relative: Actions relative to the measured state: `refuse`, or `sum` to add them up.
-        largest_gap_s: Largest time between two recorded steps, s; None for three periods.
-        leave_out: Keys of series to leave out.
+        relative: Actions relative to the measured state: refuse, or sum to add those of a new step.
+        largest_gap_s: Largest time between two recorded steps that is interpolated, s; None: three
+            periods.
+        leave_out: Series to leave out, such as [series/contact].
     """
 
     rate_hz: float

@@ -202,17 +202,16 @@ class LeRobotReader:
 
         Args:
             layout: Meaning of the numbers of state and action.
-            control_hz: Steps per second; None takes `fps` of the data set. The time stamps must
-                agree with it.
-            state: The feature with joint positions, several one behind the other, or None.
-            action: The feature with absolute joint targets, or several.
-            cameras: Name of the camera by feature; None takes all features with their own names,
-                and {} none.
-            depth: Feature of the depth by feature of the colours; None pairs `<name>_depth` with
-                `<name>`, {} leaves depth out.
-            depth_unit_m: Metres per number of depth that the camera gave to LeRobot; None reads it
-                from the feature, and takes integers of videos for millimetres, as LeRobot does.
-            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
+            control_hz: Steps per second; None: `fps` of the data set. The time stamps must have
+                this rate.
+            state: The feature with joint positions, [FEATURE, ...] one behind the other, or None.
+            action: The feature with absolute joint targets, or [FEATURE, ...].
+            cameras: {top: overhead, ...} selects and renames these features; None: all; {}: none.
+            depth: {top: top_range, ...} pairs features of colours and depth; None: top with
+                top_depth; {}: no depth.
+            depth_unit_m: Metres per number of depth that LeRobot got, such as 0.0001 for 0.1 mm;
+                None: as the data set states, and for integers of videos millimetres, as in LeRobot.
+            depth_source: Origin of the depth: measured, simulated or estimated.
 
         Raises:
             ValueError: An option is invalid.

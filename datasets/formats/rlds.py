@@ -398,19 +398,23 @@ class RldsReader:
 
         Args:
             layout: Meaning of the numbers of state and action.
-            control_hz: Steps per second, which the files do not contain.
-            state: The features with the joint state, one behind the other; None without a state.
-            action: The features with the action.
-            cameras: Name of the camera by feature; None takes all colour images, {} none.
-            depth: Feature of the depth by feature of the colours.
-            depth_unit_m: Metres per stored number of depth; None: 0.001 for integers, 1 for floats.
-            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
-            instruction: The feature with the instruction; None looks for its usual names.
-            split: Split to import; None takes all.
+            control_hz: Steps per second; required.
+            state: The feature with the joint state, a list [NAME, NAME] of several, or None.
+            action: The feature with the action, or a list of several.
+            cameras: {observation/image: front, ...} selects and renames these features; None: all
+                colour images; {}: none.
+            depth: {observation/image: observation/depth, ...} pairs features of colours and depth;
+                None: no depth.
+            depth_unit_m: Metres per stored number of depth, 0.0001 for 0.1 mm; None: 0.001 for
+                integers, 1 for floats.
+            depth_source: Origin of the depth: measured, simulated or estimated.
+            instruction: The feature with the instruction; None: language_instruction and similar
+                names, if there.
+            split: Split to import, such as train; None: all.
             drop_last: Whether to leave out the last step, whose action has no meaning in RLDS's
                 definition; many data sets have one.
-            droid: Folder with DROID's annotations, which calibrate its fixed cameras: each of them
-                that `cameras` chooses must be in them. None leaves the annotations out.
+            droid: Folder with the annotations of DROID, such as intrinsics.json, which calibrate
+                its fixed cameras: each of them that `cameras` chooses must be in them; None: none.
 
         Raises:
             ValueError: The rate is missing or invalid.

@@ -182,7 +182,7 @@ def test_chosen_cameras_only(store: EpisodeStore, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_colours_only(store: EpisodeStore, tmp_path: Path) -> None:
-    resolution = Resolution(3, 4, depth="none")
+    resolution = Resolution(3, 4, depth_method="none")
     copy = cache(store, tmp_path / "copy", resolution)
     assert verify_store(copy) == {}
     old, episode = (each.episode(copy.names()[0]) for each in (store, copy))
