@@ -1,6 +1,6 @@
 """Embodiments by name, and as plain numbers, which contracts of stores and checkpoints keep.
 
-So a store can be read, and a checkpoint can run, without the URDF or MJCF file.
+With these numbers a store can be read, and a checkpoint can run, without the URDF or MJCF file.
 """
 
 import json

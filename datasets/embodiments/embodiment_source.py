@@ -1,7 +1,7 @@
 """Embodiments by a name or a file: built in, YAML, URDF, MJCF, MuJoCo Menagerie, or a package.
 
-They are read from `MENAGERIE_ROOT`, a copy of the collection, or else from the package
-`mujoco-menagerie`, which downloads each model on its first use.
+Models of MuJoCo Menagerie (Zakka et al., 2022) are read from `MENAGERIE_ROOT`, a copy of the
+collection, or else from the package `mujoco-menagerie`, which downloads each on its first use.
 """
 
 import logging

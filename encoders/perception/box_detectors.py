@@ -1,4 +1,8 @@
-"""Detection of boxes in the image, and of oriented boxes in three dimensions."""
+"""Detection of boxes in the image, and of oriented boxes in three dimensions.
+
+The former are those of OWL-ViT (Minderer et al., 2022), the latter those of STRING (Schenck et al.,
+2025, appendix F).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

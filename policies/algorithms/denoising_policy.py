@@ -1,6 +1,6 @@
 """The base of policies that generate chunks from noise, and the samplers of diffusion policies.
 
-All get the clean chunk that follows from the network's output, whatever it predicts, so one
+All samplers get the clean chunk that follows from the network's output, whatever it predicts, so one
 conversion serves all.
 """
 

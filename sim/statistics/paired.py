@@ -14,7 +14,7 @@ The bets are those of a uniform prior over the probability that the second polic
 they need no guess of the difference, and the capital is 2^m / ((m + 1) (m choose k)) after m seeds
 with different outcomes, of which k favour the second policy.
 
-The number of its starts does not matter.
+In a mean over tasks each task counts equally, whatever the number of its starts.
 """
 
 import math
