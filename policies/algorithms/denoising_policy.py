@@ -1,7 +1,7 @@
 """The base of policies that generate chunks from noise, and the samplers of diffusion policies.
 
-All samplers get the clean chunk that follows from the network's output, whatever it predicts, so one
-conversion serves all.
+All samplers get the clean chunk that follows from the network's output, whatever it predicts, so
+one conversion serves all.
 """
 
 import copy
