@@ -206,7 +206,7 @@ class Resolution:
             )
         ways = (*get_args(DepthResampling), "none")
         if self.depth_method not in ways:
-            raise unknown_name("way to resample depth", self.depth, ways)
+            raise unknown_name("way to resample depth", self.depth_method, ways)
 
     def contract(self, contract: Contract) -> Contract:
         """Returns the contract of the copy."""
