@@ -14,10 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 REMOTE, DEVICE = "policies/remote", "real_robot/device"
 SERVER_TESTS = tuple(
-    f"../policies/remote/{name}.py"
-    for name in ("test_access", "test_request_queue", "test_server", "test_floods")
+    f"../policies/remote/{name}.py" for name in ("test_access", "test_server", "test_floods")
 )
-YAML_TESTS = ("../datasets/files/test_yaml_file.py",)
+YAML_TESTS = ("../datasets/files/test_limits.py",)
 SOURCE_SUITES = {
     "server: ": SERVER_TESTS,
     "yaml: ": YAML_TESTS,
