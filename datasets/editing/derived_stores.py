@@ -131,10 +131,12 @@ def merge(stores: Sequence[EpisodeStore], output: Path) -> EpisodeStore:
 def split_store(
     store: EpisodeStore, outputs: Mapping[Path, float], *, seed: int = 0
 ) -> list[EpisodeStore]:
-    """Splits the episodes of a store randomly into new stores.
+    """Splits the episodes of a store randomly into new stores; continues after an interruption.
 
-    `outputs` are the shares of the new stores, with the sum 1; `seed` determines the order.
-    Interrupted commands are continued.
+    Args:
+        store: The data.
+        outputs: Shares of the new stores by their folders, with the sum 1.
+        seed: Seed of the random order.
 
     Raises:
         ValueError: Shares are wrong, or an output holds episodes that belong into another one.

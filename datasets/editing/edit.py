@@ -63,7 +63,8 @@ def trim(
         store: The data.
         names: Names of the episodes.
         from_s: Seconds from the beginning of each episode.
-        to_s: Seconds from the beginning, or, if negative, from the end; None keeps the end.
+        to_s: Seconds from the beginning, or, if negative, from the end; None: the end of the
+            episode.
     """
     parts = {name: [_steps_between(store.episode(name), from_s, to_s)] for name in names}
     return _replace_by_parts(store, parts)
@@ -99,7 +100,19 @@ def relabel(
     task: str | None = None,
     source: str | None = None,
 ) -> list[str]:
-    """Replaces attributes of episodes, except those that are None, and returns the new names."""
+    """Replaces attributes of episodes and returns the new names.
+
+    Args:
+        store: The data.
+        names: Names of the episodes.
+        success: Whether the episodes succeeded, true or false; None: unchanged.
+        instruction: New instruction; None: unchanged.
+        task: New name of the task; None: unchanged.
+        source: New source of the actions; None: unchanged.
+
+    Raises:
+        ValueError: All are None, or a label is invalid.
+    """
     requested = {"success": success, "instruction": instruction, "task": task, "source": source}
     labels: dict[str, Any] = {key: value for key, value in requested.items() if value is not None}
     if not labels:

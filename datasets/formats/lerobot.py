@@ -202,8 +202,8 @@ class LeRobotReader:
 
         Args:
             layout: Meaning of the numbers of state and action.
-            control_hz: Steps per second; None: `fps` of the data set. The time stamps must have
-                this rate.
+            control_hz: Steps per second, which the time stamps must have; None: `fps` of the data
+                set.
             state: The feature with joint positions, [FEATURE, ...] one behind the other, or None.
             action: The feature with absolute joint targets, or [FEATURE, ...].
             cameras: {top: overhead, ...} selects and renames these features; None: all; {}: none.

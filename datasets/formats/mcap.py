@@ -82,7 +82,7 @@ class McapReader:
             control_hz: Steps per second; required.
             state: {/joint_states: null} takes all joints of this topic, {/joint_states: [NAME,
                 ...]} some; numbers of other messages than JointState have the names of their
-                fields. None: no state.
+                fields; None: no state.
             action: The same for the action, such as {/command: [data.0, data.1]}; required.
             cameras: {/front/image_raw: front, ...} names the cameras; {}: none; required.
             depth: {/front/image_raw: /front/depth, ...} pairs topics of colours and aligned depth;

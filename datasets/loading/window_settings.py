@@ -148,8 +148,8 @@ class KeyposeSettings:
         travel_m: Least distance between two stops, m. Events of a gripper within it count by what
             they change together: a second grasp in place is one closing, and a gripper that closes
             and opens in place has done nothing.
-        stops: Whether arms at rest make keyposes as well: `auto`: in recordings without gripper
-            events, and at the end of one for arms that hold something.
+        stops: Whether arms at rest make keyposes as well: always, never, or auto: in recordings
+            without gripper events, and at the end of one for arms that hold something.
         straight_m: Largest length of the straight part before an event, m.
         least_m: Distance of the approach pose if there is no straight part, m.
         depart_m: Distance of the departure pose, m.

@@ -141,7 +141,15 @@ class Summary:
 
 
 def summarise(store: EpisodeStore, *, sample_size: int = SAMPLE_SIZE) -> Summary:
-    """Summarises a store; images and distributions come from evenly spaced episodes."""
+    """Summarises a store; images and distributions come from evenly spaced episodes.
+
+    Args:
+        store: The data.
+        sample_size: Number of sampled episodes for distributions, images and warnings.
+
+    Raises:
+        ValueError: No episode can be read.
+    """
     readable, damaged = _readable(store)
     if not readable:
         raise ValueError(
