@@ -9,8 +9,8 @@ options of the entry `_each_` belong to all, with the name of the entry in place
 entry in which `_rest_` occurs is a family: `task=metaworld:reach-v3` is the entry `metaworld` with
 `reach-v3` in place of `_rest_`.
 
-A mapping with `_target_`, or with `_settings_`, the name of the dataclass that reads it or a list
-of them, contains the values that differ from the defaults of the class; `completed` adds the
+A mapping with `_target_`, or with `_settings_`, the name of the dataclass or function that reads
+it or a list of them, contains the values that differ from the defaults declared there; `completed` adds the
 others, and `descriptions` takes their meanings from the docstring. `_without_` lists options of the
 class that have no effect beside the others of a choice.
 
