@@ -10,9 +10,9 @@ entry in which `_rest_` occurs is a family: `task=metaworld:reach-v3` is the ent
 `reach-v3` in place of `_rest_`.
 
 A mapping with `_target_`, or with `_settings_`, the name of the dataclass or function that reads
-it or a list of them, contains the values that differ from the defaults declared there; `completed` adds the
-others, and `descriptions` takes their meanings from the docstring. `_without_` lists options of the
-class that have no effect beside the others of a choice.
+it or a list of them, contains the values that differ from the defaults declared there; `completed`
+adds the others, and `descriptions` takes their meanings from the docstring. `_without_` lists
+options of the class that have no effect beside the others of a choice.
 
 Hydra reads them by `DeclaredOptions`. It finds plug-ins in the namespace package `hydra_plugins`,
 so this holds for whoever composes the configuration: a command, `hydra.compose`, or another program
