@@ -579,7 +579,7 @@ def _shared_volumes(
     corners = offsets[:, None] + arms @ a.rotations[rows].swapaxes(1, 2)
     frames = b.rotations[columns]
     local = np.linalg.solve(frames, corners.swapaxes(1, 2)).swapaxes(1, 2)
-    polygons: Array = local[:, _FACES].reshape(-1, 4, 3)
+    polygons: NDArray[Any] = local[:, _FACES].reshape(-1, 4, 3)
     half = np.repeat(b.sizes[columns] / 2, len(_FACES), axis=0)[:, None]
     for axis in (0, 1):
         for sign in (1.0, -1.0):
