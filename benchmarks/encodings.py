@@ -45,8 +45,14 @@ from stringline.datasets.command.entry_points import keep_freed_memory
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, LieRE
-from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
-from stringline.encoders.positions.rotary import NoEncoding, TensorProductString
+from stringline.encoders.positions.rotary import (
+    CayleyString,
+    CirculantString,
+    NoEncoding,
+    Rope,
+    RopeMixed,
+    TensorProductString,
+)
 from stringline.encoders.vision.attention import PositionalAttention
 
 METRES = (0.04, 2.0)

@@ -41,8 +41,7 @@ from stringline.policies.chunks.chunk import ActionChunk, Session
 from stringline.sim.environment.environment import TaskEnvironment, make_environment
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.suites import evaluation_seeds
-from stringline.sim.rollout.cluster import Cluster, LocalCluster
-from stringline.sim.rollout.ray_cluster import RayCluster
+from stringline.sim.rollout.cluster import Cluster, LocalCluster, RayCluster
 from stringline.sim.rollout.rollout import due_actions
 
 EXECUTE_STEPS, CHUNK = 24, 48

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.sim.statistics.intervals import Interval, Rate
-from stringline.sim.statistics.macro import points
-from stringline.sim.statistics.paired import Pairs, difference_interval, holm, mcnemar
+from stringline.sim.statistics.paired import Pairs, difference_interval, holm, mcnemar, points
 from stringline.sim.statistics.trainings import recipe_difference, recipe_rate
 
 BEGIN, END = "<!-- evidence: written by benchmarks/evidence.py -->", "<!-- end of evidence -->"

@@ -26,7 +26,7 @@ from evidence_page import (
 from evidence_tasks_page import percent, tasks_of
 
 from stringline.sim.statistics.intervals import Rate
-from stringline.sim.statistics.macro import MacroMean
+from stringline.sim.statistics.paired import MacroMean
 from stringline.sim.statistics.trainings import recipe_difference
 
 VALUE = re.compile(r"(<!-- (cells|less): ([^>]+?) -->)[^|\n]*")

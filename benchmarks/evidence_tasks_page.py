@@ -14,8 +14,7 @@ from evidence_page import (
     table_of_outcomes,
 )
 
-from stringline.sim.statistics.macro import MacroMean
-from stringline.sim.statistics.paired import holm
+from stringline.sim.statistics.paired import MacroMean, holm
 from stringline.sim.statistics.trainings import Outcomes, recipe_difference, recipe_rate
 
 REFERENCE = "cayley_values"

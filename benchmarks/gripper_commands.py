@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.loading.gripper_commands import gripper_places, with_commands
+from stringline.datasets.loading.window_settings import gripper_places, with_commands
 from stringline.policies.action_spaces.space import ContractActions, OpenClose
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.environment.environment import TaskEnvironment, make_environment

@@ -7,9 +7,9 @@
 Each variant is trained from several seeds on each store, by the loop of `stringline-train` and with
 its recipe `keyposes`. The error of a training is the mean over its held-out windows of the
 logarithm of the distance between predicted and recorded keypose; in measurements these distances
-predicted success, at a hundredth of the time of episodes. The same windows are measured with scene
-and robot turned together by up to 30 degrees about the vertical axis (`turned`). `--probe NAME=STORE`
-measures every training on further recordings as well, such as those of a higher table.
+predicted success, at a hundredth of the time of episodes. The same windows are measured with
+scene and robot turned together by up to 30 degrees about the vertical axis (`turned`). `--probe
+NAME=STORE` measures every training on further recordings as well, such as those of a higher table.
 
 The same command continues a stopped study. The table shows the geometric mean of the distances, and
 the ratio to the first variant with a 95 % interval over trainings (Welch's t on the logarithms). If

@@ -25,9 +25,8 @@ import stringline
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.images.image_store import ImageStore
 from stringline.encoders.perception.detector import Detector
-from stringline.encoders.perception.perception_checkpoint import build_network
 from stringline.encoders.perception.perception_data import ImageBatches, PerceptionData
-from stringline.encoders.perception.perception_network import PerceptionNetwork
+from stringline.encoders.perception.perception_network import PerceptionNetwork, build_network
 from stringline.encoders.perception.perception_run import PerceptionSettings, run_perception
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.trainer import Trainer

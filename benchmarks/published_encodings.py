@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 
 declare_torchvision_operators()  # timm imports torchvision.
 from timm.layers.pos_embed_sincos import (  # noqa: E402

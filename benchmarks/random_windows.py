@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stringline.datasets.contract.contract import Camera
-from stringline.datasets.contract.instructions import NUMBER_KEY
+from stringline.datasets.contract.contract import NUMBER_KEY, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 

@@ -33,12 +33,12 @@ from stringline.datasets.contract.contract import Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.encoders.coordinates.coordinates import MetricPlaces
-from stringline.encoders.positions.presets import CayleyString
+from stringline.encoders.positions.rotary import CayleyString
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
+from stringline.policies.algorithms.denoising_policy import Sampler, Spacing
 from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.algorithms.energy import EnergyPolicy, EnergySettings
 from stringline.policies.algorithms.flow import EVALUATIONS, FlowPolicy, FlowSettings, Solver
-from stringline.policies.algorithms.samplers import Sampler, Spacing
 from stringline.policies.observation.interfaces import ConditioningTokens, ObservationEncoderFactory
 from stringline.policies.observation.observation_encoder import ObservationEncoder
 from stringline.policies.observation.observation_settings import ObservationSettings

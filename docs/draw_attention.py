@@ -24,15 +24,16 @@ from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEn
 from stringline.encoders.positions.bases import GivensBasis
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, LieRE
-from stringline.encoders.positions.presets import (
+from stringline.encoders.positions.rotary import (
     CayleyString,
     CirculantString,
     LiereCommute,
+    NoEncoding,
     Rope,
     RopeInLearnedBasis,
     RopeMixed,
+    TensorProductString,
 )
-from stringline.encoders.positions.rotary import NoEncoding, TensorProductString
 
 METRES = (0.1, 2.0)
 QUERIES = ((0.0, 0.0), (0.25, -0.2))

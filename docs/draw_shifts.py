@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw
 
 from stringline.datasets.contract.contract import Array
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.shifts.shift_catalogue import NAMES
+from stringline.sim.shifts.shift import NAMES
 from stringline.sim.tasks.task_registry import TASKS, make_task
 
 FOLDER = Path(__file__).parent

@@ -21,8 +21,8 @@ from stringline.encoders.perception.perception_run import (
     run_perception,
 )
 from stringline.encoders.training.checkpoint import build
+from stringline.encoders.training.monitor import Stopped
 from stringline.encoders.training.settings import check_hardware
-from stringline.encoders.training.stopping import Stopped
 from stringline.encoders.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)

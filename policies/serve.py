@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from omegaconf import DictConfig, OmegaConf
 
-from stringline.datasets.command.application import run
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next, run
 from stringline.policies.checkpoints.load import checked_device, checkpoint_digest, load_policy
 from stringline.policies.checkpoints.training_record import (
     TrainingRecord,

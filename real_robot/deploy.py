@@ -5,8 +5,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from stringline.datasets.command.application import run
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next, run
 from stringline.real_robot.ipc.child_process import end_as_by_ctrl_c
 
 NOT_DONE = 3

@@ -13,8 +13,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from stringline.datasets.command.application import run
-from stringline.datasets.extensions.class_names import ClassName
-from stringline.datasets.extensions.trust import Trust
+from stringline.datasets.extensions.trust import ClassName, Trust
 from stringline.real_robot.emulators.program.emulator_client import Emulator
 from stringline.real_robot.incidents.incident_log import Incident, json_of, unpack_chunk
 from stringline.real_robot.incidents.incident_records import Entry, Kind

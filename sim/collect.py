@@ -22,8 +22,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from stringline.datasets.cameras.resampling import checked_image_size
-from stringline.datasets.command.application import run
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next, run
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.loading.sampler import named_counts

@@ -33,7 +33,7 @@ from stringline.sim.evaluate import (
     evaluation_settings,
     plain_settings,
 )
-from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation
+from stringline.sim.evaluation.checkpoint_evaluation import CheckpointEvaluation, run_suite
 from stringline.sim.evaluation.comparison import (
     Comparison,
     Seeds,
@@ -48,10 +48,9 @@ from stringline.sim.evaluation.stored_evaluations import (
     read_evaluation,
     requested_results,
 )
-from stringline.sim.evaluation.suite_run import run_suite
 from stringline.sim.evaluation.suites import Suite, check_overrides, chosen_suite, with_suites
-from stringline.sim.report.comparison_report import comparison_report
 from stringline.sim.report.report import write_report
+from stringline.sim.report.run_reports import comparison_report
 from stringline.sim.statistics.paired import holm
 
 logger = logging.getLogger(__name__)

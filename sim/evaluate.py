@@ -12,25 +12,25 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from stringline.datasets.command.application import run
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next, run
 from stringline.datasets.files.atomic import exclusive, made_folder, write_file
 from stringline.policies.checkpoints.load import CPU, find_checkpoint, is_address
 from stringline.policies.execution.execution import Execution
 from stringline.sim.evaluation.checkpoint_evaluation import (
     CheckpointEvaluation,
     EvaluationSettings,
+    SuiteStatistics,
+    run_suite,
 )
 from stringline.sim.evaluation.results import EpisodeResult, Summary, summaries_table
-from stringline.sim.evaluation.suite_run import SuiteStatistics, run_suite
 from stringline.sim.evaluation.suites import Suite, check_overrides, chosen_suite, with_suites
 from stringline.sim.evaluation.trained_settings import (
     recorded_rule,
     task_override,
     with_trained_settings,
 )
-from stringline.sim.report.evaluation_report import suite_report, task_report
 from stringline.sim.report.report import Report, write_report
+from stringline.sim.report.run_reports import suite_report, task_report
 from stringline.sim.robots.arm_appearance import PRIMITIVES
 from stringline.sim.worlds.task_settings import TaskSettings, with_interpreter
 from stringline.sim.worlds.world_registry import is_third_party

@@ -12,8 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from stringline.datasets.command.application import run
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next, run
 from stringline.datasets.contract.argument_checks import WHOLE
 from stringline.policies.remote.access import ServerAccess
 from stringline.sim.collect import open_recipe_world, task_recipe

@@ -14,8 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from stringline.datasets.command.application import run
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next, run
 from stringline.datasets.command.configuration import command_recipe
 from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.files.atomic import exclusive
@@ -29,7 +28,7 @@ from stringline.encoders.training.interfaces import (
     Probe,
     Validate,
 )
-from stringline.encoders.training.monitor import BEST, LATEST, History
+from stringline.encoders.training.monitor import BEST, LATEST, History, Stopped, process_group
 from stringline.encoders.training.settings import (
     EARLIER_STEPS,
     END,
@@ -38,7 +37,6 @@ from stringline.encoders.training.settings import (
     is_main_process,
     record_steps,
 )
-from stringline.encoders.training.stopping import Stopped, process_group
 from stringline.encoders.training.trainer import Trainer, ValidationLoss, augment_batches
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.keypose_policy import KeyposePolicy

@@ -1,5 +1,5 @@
 """Hydra's plug-ins of Stringline, in the package where Hydra looks for them."""
 
-from stringline.datasets.command.config_source import DeclaredOptions, PackagedConfigs
+from stringline.datasets.command.choices import DeclaredOptions, PackagedConfigs
 
 __all__ = ["DeclaredOptions", "PackagedConfigs"]

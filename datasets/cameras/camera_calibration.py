@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract, EpisodeArrays
-from stringline.datasets.files.yaml_file import read_yaml
+from stringline.datasets.files.limits import read_yaml
 
 Matrix = NDArray[np.float64]
 

@@ -8,6 +8,7 @@ A command neither changes the working directory nor makes Hydra's `outputs/` fol
 import logging
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -22,12 +23,46 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 import stringline
-from stringline.datasets.command.choices import Keys, descriptions, read_choice
-from stringline.datasets.command.class_choices import class_descriptions
+from stringline.datasets.command.choices import Keys, class_descriptions, descriptions, read_choice
 from stringline.datasets.command.configuration import Configuration, plain_options
 from stringline.datasets.command.user_errors import explain
 from stringline.datasets.contract.argument_checks import printable
 from stringline.datasets.extensions.trust import ENVIRONMENT, OPTION, consented
+
+logger = logging.getLogger(__name__)
+
+_WORDS = ("null", "true", "false", "on", "off", "yes", "no", "nan", "inf", "infinity")
+
+
+def command_line(command: str, settings: Mapping[str, object]) -> str:
+    """Returns a shell command with settings in their order."""
+    given = [f"{key}={hydra_value(value)}" for key, value in settings.items()]
+    return shlex.join([command, *given])
+
+
+def report_next(command: str, settings: Mapping[str, object]) -> None:
+    """Logs the command that usually follows; call it at the end of a run."""
+    logger.info("Next: %s", command_line(command, settings))
+
+
+def hydra_value(value: object) -> str:
+    """Returns a value as Hydra's command line reads it, in quotes where necessary."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{hydra_value(each)}' for key, each in value.items())}}}"
+    if not isinstance(value, str):
+        return "null" if value is None else str(value)
+    if (
+        re.fullmatch(r"(\.{0,2}/|[A-Za-z_])[\w./:-]*", value, re.ASCII)
+        and value.lower() not in _WORDS
+    ):
+        return value
+    # Hydra reads a backslash as an escape only before a quote, so one at the end is doubled.
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
+    trailing = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{escaped[len(escaped) - trailing :]}'"
+
 
 _STEP = "  "
 _FACTORY = "_partial_"  # Says how a class is called; the user cannot change it.

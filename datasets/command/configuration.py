@@ -26,8 +26,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from stringline.datasets.command.choices import Keys, choice_names, completed, opening_comment
-from stringline.datasets.command.class_choices import class_names
+from stringline.datasets.command.choices import (
+    Keys,
+    choice_names,
+    class_names,
+    completed,
+    opening_comment,
+)
 from stringline.datasets.contract.argument_checks import unknown_name
 
 WORDS_TOO = ("exclude", "execution.delay_s", "held_out", "leave", "trust")

@@ -13,8 +13,11 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from stringline.datasets.command.graphics_errors import graphics_error
-from stringline.datasets.command.installation import installed_version, missing_package
+from stringline.datasets.command.installation import (
+    graphics_error,
+    installed_version,
+    missing_package,
+)
 
 _POLICY = "OMP_WAIT_POLICY"
 _SPINS = "GOMP_SPINCOUNT"

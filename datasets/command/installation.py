@@ -1,11 +1,17 @@
-"""What is installed: the version of this package, and the message for a library that is missing.
+"""What is installed: versions, optional libraries, and messages for what is missing, also OpenGL.
 
-The message names the package of the library and how to install it.
+The message for a library names its package and how to install it. MuJoCo and dm_control load the
+driver that `MUJOCO_GL` names while they are imported, so the errors of drivers occur in imports as
+well, with a type and a text for each driver.
 """
 
+import importlib
+import os
 import re
+import traceback
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
+from types import ModuleType
 
 
 def installed_version() -> str:
@@ -65,3 +71,78 @@ def _installation(package: str) -> str | None:
     extras = [extra for line in needed for extra in re.findall(r"extra == ['\"]([\w-]+)", line)]
     named = [extra for extra in extras if extra not in _OF_DEVELOPERS]
     return f'pip install "stringline[{named[0]}]"' if named else None
+
+
+def optional_library(
+    module: str, *, package: str | None = None, extra: str = "formats"
+) -> ModuleType:
+    """Imports a library; if it is missing, the error names the package and the extra of Stringline.
+
+    `package` is the name of the package if it differs from that of the module.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        name = package or module.partition(".")[0]
+        raise ValueError(
+            f'This needs {name}, which is not installed. Run: pip install "stringline[{extra}]"'
+        ) from error
+
+
+BACK_END = "MUJOCO_GL"
+DEVICE = "MUJOCO_EGL_DEVICE_ID"
+_EGL = (
+    "install EGL with Mesa (Debian, Ubuntu: `apt install libegl1 libgl1 libgl1-mesa-dri`) and set "
+    f"{BACK_END}=egl"
+)
+_WAYS = {
+    "": f"On a machine without a screen {_EGL}",
+    "egl": f"{BACK_END} is 'egl': {_EGL}; on a desktop unset it",
+    "osmesa": (
+        f"{BACK_END} is 'osmesa', which needs the library OSMesa (Debian, Ubuntu: `apt install "
+        f"libosmesa6`); or {_EGL}"
+    ),
+}
+# Modules that load drivers.
+_LOADERS = (
+    "mujoco.rendering",
+    "mujoco.gl_context",
+    "mujoco.egl",
+    "mujoco.glfw",
+    "mujoco.osmesa",
+    "dm_control._render",
+    "OpenGL",
+    "glfw",
+)
+
+
+def graphics_error(error: BaseException) -> str | None:
+    """Returns the message for an error from the import of a driver; None for other errors."""
+    frames = traceback.walk_tb(error.__traceback__)
+    names = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
+    if not any(name == each or name.startswith(f"{each}.") for name in names for each in _LOADERS):
+        return None
+    return no_graphics(error)
+
+
+def no_graphics(error: BaseException) -> str:
+    """Returns the message for an error of a driver, with the way out for the chosen variables."""
+    reason = f"{type(error).__name__}: {error}".rstrip(".")
+    return (
+        f"OpenGL, which draws the images, is not available ({reason}). {_way_out(str(error))}. "
+        "Tasks run without OpenGL if cameras is empty."
+    )
+
+
+def _way_out(reason: str) -> str:
+    device = os.environ.get(DEVICE)
+    if device is not None and (DEVICE in reason or not device.isdecimal()):
+        return f"{DEVICE} is {device!r}: unset it, or set the number of an EGL device, from 0"
+    chosen = os.environ.get(BACK_END, "").strip().lower()
+    if chosen in _WAYS:
+        return _WAYS[chosen]
+    if chosen == "glfw":
+        return (
+            f"{BACK_END} is 'glfw', which needs a screen: on a desktop unset it, otherwise {_EGL}"
+        )
+    return f"{BACK_END} is {chosen!r}; allowed: egl, osmesa, glfw. Unset it, or {_EGL}"

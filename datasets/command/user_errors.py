@@ -16,8 +16,7 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue
 
 import stringline
 from stringline.datasets.command.configuration import Configuration
-from stringline.datasets.command.graphics_errors import graphics_error
-from stringline.datasets.command.installation import missing_package
+from stringline.datasets.command.installation import graphics_error, missing_package
 from stringline.datasets.contract.argument_checks import unknown_name, unknown_public_name
 
 _PACKAGE = f"{Path(stringline.__file__).parent}"

@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import shutil
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -27,6 +28,7 @@ import fsspec
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 from numcodecs.zstd import Zstd
+from omegaconf import DictConfig
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.atomic import check_space, exclusive, explained_full_disk, sync
@@ -44,8 +46,7 @@ from stringline.datasets.store.episode import (
     episode_metadata,
 )
 from stringline.datasets.store.episode_writer import EpisodeWriter
-from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.verification import for_each_episode
+from stringline.datasets.store.store import EpisodeStore, for_each_episode, format_size, store_size
 from stringline.datasets.store.zarr_layout import (
     EPISODE_KEY,
     ArrayEntry,
@@ -332,3 +333,33 @@ def _expand_one(remote: Remote, name: str, root: Path) -> None:
             with EpisodeWriter(root, name, attributes, expected_bytes=size) as writer:
                 unpack(packed, name, entries, writer)
                 writer.commit()
+
+
+def archive_store(config: DictConfig) -> None:
+    """Creates or completes an archive of a store."""
+    store = EpisodeStore.open(config.store)
+    whole = store_size(store)
+    sys.stdout.write(
+        f"{store.path}: {len(store)} episodes, {format_size(whole)}; compressed about "
+        f"{format_size(estimated_size(store))}.\n"
+    )
+    added = archive(store, str(config.output), workers=config.workers or os.cpu_count() or 1)
+    sizes = Remote.at(str(config.output)).sizes()
+    total = sum(sizes[name] for name in store.names())
+    share = f", {total / whole:.0%} of the store" if whole else ""
+    sys.stdout.write(
+        f"{config.output}: {len(added)} episodes added; the archive of the store has "
+        f"{format_size(total)}{share}.\n"
+    )
+
+
+def expand_archive(config: DictConfig) -> None:
+    """Creates or completes a store from an archive."""
+    sizes = Remote.at(str(config.archive)).sizes()
+    sys.stdout.write(
+        f"{config.archive}: {len(sizes)} episodes, {format_size(sum(sizes.values()))}.\n"
+    )
+    store = expand(
+        str(config.archive), Path(config.output), workers=config.workers or os.cpu_count() or 1
+    )
+    sys.stdout.write(f"{store.path}: {len(store)} episodes, {format_size(store_size(store))}.\n")

@@ -35,8 +35,7 @@ from stringline.datasets.files.atomic import check_space, exclusive
 from stringline.datasets.loading.sampler import order
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter, write_episode
-from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.verification import for_each_episode
+from stringline.datasets.store.store import EpisodeStore, for_each_episode
 
 
 def check_completes(path: Path, wanted: Collection[str]) -> None:
@@ -66,10 +65,14 @@ def check_completes(path: Path, wanted: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions of a filter; None accepts all episodes.
+    """The conditions of a filter.
 
-    Episodes with unknown success never meet a condition on `success`. In `task` and `source` `*`
-    matches anything. Durations are in seconds.
+    Attributes:
+        success: Episodes with unknown success match neither true nor false; None: all episodes.
+        task: Name of the task; * matches any text; None: any task.
+        source: Source of the actions; * matches any text; None: any source.
+        shortest_s: Smallest duration of an episode, s; None: any.
+        longest_s: Largest duration of an episode, s; None: any.
     """
 
     success: bool | None = None
@@ -128,10 +131,12 @@ def merge(stores: Sequence[EpisodeStore], output: Path) -> EpisodeStore:
 def split_store(
     store: EpisodeStore, outputs: Mapping[Path, float], *, seed: int = 0
 ) -> list[EpisodeStore]:
-    """Splits the episodes of a store randomly into new stores.
+    """Splits the episodes of a store randomly into new stores; continues after an interruption.
 
-    `outputs` are the shares of the new stores, with the sum 1; `seed` determines the order.
-    Interrupted commands are continued.
+    Args:
+        store: The data.
+        outputs: Shares of the new stores by their folders, with the sum 1.
+        seed: Seed of the random order.
 
     Raises:
         ValueError: Shares are wrong, or an output holds episodes that belong into another one.
@@ -181,15 +186,20 @@ _OF_CAMERA = ("rgb", "depth", "segmentation", "frame", "time", "intrinsics", "T_
 
 @dataclass(frozen=True)
 class Resolution:
-    """Rows and columns of a training copy, its cameras (if None, all), and the method for depth.
+    """The images of a training copy.
 
-    With depth `none` the copy has colours only.
+    Attributes:
+        height: Rows of the new images.
+        width: Columns of the new images.
+        cameras: Cameras to keep, such as [overhead,wrist_left]; None: all.
+        depth_method: Depth of a new pixel: nearest_valid, valid_mean, nearest, or none: colours
+            only.
     """
 
     height: int
     width: int
     cameras: Sequence[str] | None = None
-    depth: DepthResampling | Literal["none"] = "nearest_valid"
+    depth_method: DepthResampling | Literal["none"] = "nearest_valid"
 
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
@@ -197,8 +207,8 @@ class Resolution:
                 f"The training resolution is {self.height}x{self.width}; allowed: positive numbers."
             )
         ways = (*get_args(DepthResampling), "none")
-        if self.depth not in ways:
-            raise unknown_name("way to resample depth", self.depth, ways)
+        if self.depth_method not in ways:
+            raise unknown_name("way to resample depth", self.depth_method, ways)
 
     def contract(self, contract: Contract) -> Contract:
         """Returns the contract of the copy."""
@@ -214,7 +224,7 @@ class Resolution:
                 f"than a training copy at {self.height}x{self.width}. Choose at most the recorded "
                 "size."
             )
-        source = None if self.depth == "none" else camera.depth
+        source = None if self.depth_method == "none" else camera.depth
         return replace(camera, height=self.height, width=self.width, depth=source)
 
     def arrays(self, episode: StoredEpisode) -> dict[str, Array]:
@@ -232,8 +242,8 @@ class Resolution:
             return arrays[key]
         if kind == "rgb":
             return resample_colour(arrays[key], self.height, self.width)
-        if kind == "depth" and self.depth != "none":
-            return resample_depth(arrays[key], self.height, self.width, self.depth)
+        if kind == "depth" and self.depth_method != "none":
+            return resample_depth(arrays[key], self.height, self.width, self.depth_method)
         if kind == "segmentation":
             return resample_nearest(arrays[key], self.height, self.width)
         if kind == "intrinsics":
@@ -262,7 +272,7 @@ class Resolution:
     def _keeps(self, key: str, dropped: set[str]) -> bool:
         """Returns whether the copy has an array; the cameras `dropped` have none."""
         kind, _, name = key.partition("/")
-        if kind == "depth" and self.depth == "none":
+        if kind == "depth" and self.depth_method == "none":
             return False
         return kind not in _OF_CAMERA or name not in dropped
 
@@ -314,7 +324,7 @@ def _copy(episode: StoredEpisode, root: Path, resolution: Resolution) -> None:
         "of": episode.name,
         "height": resolution.height,
         "width": resolution.width,
-        "depth": resolution.depth,
+        "depth": resolution.depth_method,
     }
     old = episode.attributes
     attributes = replace(
@@ -334,12 +344,12 @@ class DepthEstimation:
     """Settings of a depth estimation.
 
     Attributes:
-        model: Name of the model in the attributes of the episodes.
-        cameras: Names of the cameras; None for all.
-        replace_depth: Whether existing depth may be replaced.
-        depth_unit_m: Metres per count of the stored depth.
-        farthest_m: Largest depth; larger estimates become 0 (no return).
-        batch: Number of images per call of the estimator.
+        model: Folder of the model, or its name on the hub; an attribute of the episodes.
+        cameras: Cameras for which depth is estimated, such as [top]; None: all.
+        replace_depth: Whether existing depth is replaced.
+        depth_unit_m: Unit of the stored depth, m.
+        farthest_m: Larger estimates, m, are stored as 0 (no return).
+        batch: Images per call of the model.
     """
 
     estimator: Estimator

@@ -20,8 +20,14 @@ from stringline.datasets.cameras.resampling import (
     recorded_contract,
 )
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import LABELLED_STEPS, LABELS, Array, Contract
-from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
+from stringline.datasets.contract.contract import (
+    INSTRUCTIONS,
+    LABELLED_STEPS,
+    LABELS,
+    PER_STEP,
+    Array,
+    Contract,
+)
 from stringline.datasets.store.episode import INTERVENTIONS, EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter, write_episode
 from stringline.datasets.store.store import EpisodeStore, episode_name
@@ -57,7 +63,8 @@ def trim(
         store: The data.
         names: Names of the episodes.
         from_s: Seconds from the beginning of each episode.
-        to_s: Seconds from the beginning, or, if negative, from the end; None keeps the end.
+        to_s: Seconds from the beginning, or, if negative, from the end; None: the end of the
+            episode.
     """
     parts = {name: [_steps_between(store.episode(name), from_s, to_s)] for name in names}
     return _replace_by_parts(store, parts)
@@ -93,7 +100,19 @@ def relabel(
     task: str | None = None,
     source: str | None = None,
 ) -> list[str]:
-    """Replaces attributes of episodes, except those that are None, and returns the new names."""
+    """Replaces attributes of episodes and returns the new names.
+
+    Args:
+        store: The data.
+        names: Names of the episodes.
+        success: Whether the episodes succeeded, true or false; None: unchanged.
+        instruction: New instruction; None: unchanged.
+        task: New name of the task; None: unchanged.
+        source: New source of the actions; None: unchanged.
+
+    Raises:
+        ValueError: All are None, or a label is invalid.
+    """
     requested = {"success": success, "instruction": instruction, "task": task, "source": source}
     labels: dict[str, Any] = {key: value for key, value in requested.items() if value is not None}
     if not labels:

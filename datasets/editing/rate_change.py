@@ -14,16 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
-from stringline.datasets.contract.contract import SERIES, ActionDimension, Array, Contract
-from stringline.datasets.contract.instructions import PER_STEP
+from stringline.datasets.contract.contract import PER_STEP, SERIES, ActionDimension, Array, Contract
 from stringline.datasets.editing.derived_stores import check_completes
 from stringline.datasets.embodiments.transforms import angle_between, between
 from stringline.datasets.files.atomic import check_space, exclusive
-from stringline.datasets.loading.gripper_commands import turning_points
+from stringline.datasets.loading.window_settings import turning_points
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
-from stringline.datasets.store.store import EpisodeStore
-from stringline.datasets.store.verification import for_each_episode
+from stringline.datasets.store.store import EpisodeStore, for_each_episode
 
 Relative = Literal["refuse", "sum"]
 
@@ -133,9 +131,10 @@ class RateChange:
 
     Attributes:
         rate_hz: New steps per second.
-        relative: Actions relative to the measured state: `refuse`, or `sum` to add them up.
-        largest_gap_s: Largest time between two recorded steps, s; None for three periods.
-        leave_out: Keys of series to leave out.
+        relative: Actions relative to the measured state: refuse, or sum to add those of a new step.
+        largest_gap_s: Largest time between two recorded steps that is interpolated, s; None: three
+            periods.
+        leave_out: Series to leave out, such as [series/contact].
     """
 
     rate_hz: float

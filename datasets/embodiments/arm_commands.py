@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import ActionDimension, ActionMode, Contract
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.embodiments.embodiment_record import embodiment_of
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS, embodiment_of
 from stringline.datasets.embodiments.transforms import Matrix, rotation_vector, turned
 
 Floats = NDArray[np.float64]

@@ -21,7 +21,6 @@ from stringline.datasets.contract.argument_checks import (
     unknown_name,
 )
 from stringline.datasets.embodiments.capsule_fitting import fit_capsules, surface_of
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import (
     CapsuleMount,
     Chain,
@@ -30,6 +29,7 @@ from stringline.datasets.embodiments.embodiment import (
     Link,
     Vector,
 )
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS
 from stringline.datasets.embodiments.model_file import WORLD, RobotModel
 from stringline.datasets.embodiments.transforms import (
     Matrix,

@@ -1,17 +1,18 @@
-"""Embodiments as plain numbers: what contracts of stores and checkpoints keep of a robot's file.
+"""Embodiments by name, and as plain numbers, which contracts of stores and checkpoints keep.
 
-So a store can be read, and a checkpoint can run, without the URDF or MJCF file.
+With these numbers a store can be read, and a checkpoint can run, without the URDF or MJCF file.
 """
 
 import json
 from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import (
     CapsuleMount,
     Chain,
@@ -19,7 +20,14 @@ from stringline.datasets.embodiments.embodiment import (
     JointSpec,
     Link,
 )
+from stringline.datasets.embodiments.gym_aloha import GYM_ALOHA
+from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion, rotation_of
+
+EMBODIMENTS: Mapping[str, Embodiment] = MappingProxyType(
+    {body.name: body for body in (ALOHA, GYM_ALOHA, IIWA14, IIWA14_BIMANUAL)}
+)
+
 
 _DECIMALS = 9
 _MOST_PARTS = 1000  # Joints, links or capsules of a record.

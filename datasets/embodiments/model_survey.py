@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import mujoco
 import numpy as np
 
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment_file import (
     AXES,
     ArmPart,
@@ -21,6 +20,7 @@ from stringline.datasets.embodiments.embodiment_file import (
     JointPart,
     start_of,
 )
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS
 from stringline.datasets.embodiments.model_file import WORLD, RobotModel
 from stringline.datasets.embodiments.transforms import Matrix, pose
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.contract import SERIES, Array, Camera
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.formats import exporting, hdf5
@@ -48,7 +49,6 @@ from stringline.datasets.formats.image_codecs import (
     jpeg,
     stored_unit,
 )
-from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.vector_layout import AlohaLayout, VectorLayout, joint_arrays
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore
@@ -193,15 +193,19 @@ class ActHdf5Reader:
 
         Args:
             layout: Meaning of the numbers.
-            control_hz: Steps per second, which the files do not contain, except our exports.
-            state: The data sets of joint positions, one behind the other; None without a state.
-            action: Those of the actions.
-            cameras: New name of the camera by name in the file; None takes all cameras, {} none.
-            swap_colours: Whether red and blue are swapped, as in RGB images encoded by OpenCV.
-            depth: Name in `images_depth` by the name in `images`; None takes equal names, {} leaves
-                depth out.
-            depth_unit_m: Metres per stored number of depth, which the files do not contain.
-            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
+            control_hz: Steps per second, 50 for ALOHA, 30 for Cobot Magic; required, except for our
+                own exports.
+            state: The data set of joint positions, a list [NAME, NAME] of several, or None.
+            action: The data set of actions, or a list of several.
+            cameras: {cam_high: overhead, ...} selects and renames these cameras; None: all; {}:
+                none.
+            swap_colours: Whether red and blue are swapped in JPEG images, as in RGB images encoded
+                by OpenCV.
+            depth: {cam_high: front, ...} pairs names in images with names in images_depth; None:
+                equal names; {}: no depth.
+            depth_unit_m: Metres per stored number of depth, 0.001 for mm, 1 for m; required with
+                depth.
+            depth_source: Origin of the depth: measured, simulated or estimated.
         """
         self._layout = layout
         self._hz = None if control_hz is None else named_rate(control_hz, "")

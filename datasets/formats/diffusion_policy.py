@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.formats import exporting
@@ -37,7 +38,6 @@ from stringline.datasets.formats.foreign import (
     named_rate,
 )
 from stringline.datasets.formats.image_codecs import DepthOptions
-from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.replay_buffer import (
     UNIT_ATTRIBUTE,
     ReplayBuffer,
@@ -74,17 +74,17 @@ class DiffusionPolicyReader:
         """Sets the interpretation of the series.
 
         Args:
-            layout: Meaning of the numbers of state and action.
-            control_hz: Steps per second, which the files do not contain.
-            state: The series of joint positions, one behind the other; None without a state.
-            action: The series of actions.
-            cameras: Name of the camera by series; None takes all series with images, {} none.
-                Of a raw recording, name of the camera by video.
-            depth: Series of depth by series of colours; None pairs `img` with `img_depth` and
-                `camera_0` with `depth_0`, {} leaves depth out.
-            depth_unit_m: Metres per stored number of depth; None reads it from the attribute of
-                our exports.
-            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
+            layout: Meaning of the numbers.
+            control_hz: Steps per second; required.
+            state: The series of joint positions, a list [NAME, NAME] of several, or None.
+            action: The series of actions, or a list of several.
+            cameras: {img: overhead, ...} selects and renames these series, of a raw recording the
+                videos; None: all with images; {}: none.
+            depth: {img: range, ...} pairs series of colours and depth; None: img with img_depth,
+                camera_0 with depth_0; {}: no depth.
+            depth_unit_m: Metres per stored number of depth, 0.001 for mm, 1 for m; required, except
+                for our own exports.
+            depth_source: Origin of the depth: measured, simulated or estimated.
         """
         self._hz = named_rate(control_hz, REPLAY_BUFFER)
         self._layout = layout
@@ -333,13 +333,15 @@ class UmiReader:
         """Sets the options that the files do not contain.
 
         Args:
-            gripper_open_m: Width at opening 1.
-            gripper_closed_m: Width at opening 0.
-            control_hz: Steps per second; 60 or 59.94, the rate of the camera.
-            cameras: Name of the camera by series; None takes all series with images, {} none.
-            depth: Series of depth by series of colours; None pairs `camera0_rgb` with
-                `camera0_depth`, {} leaves depth out.
-            depth_unit_m: Metres per stored number of depth.
+            gripper_open_m: Width of an open gripper, m, about 0.08; required.
+            gripper_closed_m: Width of a closed gripper, m.
+            control_hz: Steps per second, 60 or 59.94, the rate of the camera; required.
+            cameras: {camera0_rgb: hand, ...} selects and renames these series; None: all series
+                with images; {}: none.
+            depth: {camera0_rgb: range, ...} pairs series of colours and depth; None: camera0_rgb
+                with camera0_depth; {}: no depth.
+            depth_unit_m: Metres per stored number of depth, 0.001 for mm, 1 for m; required with
+                depth.
         """
         if gripper_open_m is None:
             raise ValueError(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.limits import (
@@ -21,7 +22,6 @@ from stringline.datasets.files.limits import (
     MOST_STEPS,
 )
 from stringline.datasets.formats.foreign import ForeignDataError, extra_series
-from stringline.datasets.formats.libraries import optional_library
 
 # HDF5's own filters and LZF, each at most once; others are libraries that HDF5 would load.
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 32000: "lzf"}

@@ -18,11 +18,11 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Array, DepthSource
 from stringline.datasets.files.limits import MOST_PIXELS
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.libraries import optional_library
 
 FORMATS = ("JPEG", "PNG", "TIFF")
 _log = logging.getLogger(__name__)

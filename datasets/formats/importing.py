@@ -25,6 +25,7 @@ from stringline.datasets.cameras.resampling import ImageSize, fit_record
 from stringline.datasets.contract.contract import SERIES, Array, Contract
 from stringline.datasets.files.atomic import NoSpaceError, exclusive
 from stringline.datasets.formats.checks import STAMPS, blamed_on_data, check_rate
+from stringline.datasets.formats.conversions import described, distances_mm
 from stringline.datasets.formats.foreign import (
     ForeignDataError,
     Frames,
@@ -34,7 +35,6 @@ from stringline.datasets.formats.foreign import (
     SkippedFields,
     error_kind,
 )
-from stringline.datasets.formats.gripper_comparison import described, distances_mm
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore

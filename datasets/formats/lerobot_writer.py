@@ -11,13 +11,19 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import SERIES, Array, Camera, Contract
-from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
+from stringline.datasets.contract.contract import (
+    INSTRUCTIONS,
+    PER_STEP,
+    SERIES,
+    Array,
+    Camera,
+    Contract,
+)
 from stringline.datasets.formats import exporting, lerobot_tables
 from stringline.datasets.formats.foreign import SkippedFields
 from stringline.datasets.formats.image_codecs import png
-from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.formats.video import check_encoder, write_video
 from stringline.datasets.store.episode import INTERVENTIONS, StoredEpisode
 from stringline.datasets.store.store import EpisodeStore

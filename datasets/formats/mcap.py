@@ -15,6 +15,7 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Array
+from stringline.datasets.formats.conversions import RECORDED
 from stringline.datasets.formats.foreign import (
     NOT_CHOSEN,
     UNUSED_IMAGES,
@@ -23,7 +24,6 @@ from stringline.datasets.formats.foreign import (
     ImportedEpisode,
     Reference,
 )
-from stringline.datasets.formats.gripper_comparison import RECORDED
 from stringline.datasets.formats.image_codecs import checked_source
 from stringline.datasets.formats.mcap_cameras import (
     IMAGE_KINDS,
@@ -32,21 +32,23 @@ from stringline.datasets.formats.mcap_cameras import (
     ImageMessages,
     TransformTree,
 )
-from stringline.datasets.formats.message_times import Resampling, Times
-from stringline.datasets.formats.message_vectors import (
+from stringline.datasets.formats.message_images import NO_KEY_FRAME, VIDEO_KIND, is_key_frame
+from stringline.datasets.formats.recording import (
     UNFINISHED,
+    Message,
+    Recording,
+    Resampling,
     Rows,
     Selection,
     Stream,
+    Times,
     left_fields,
     left_numbers,
     numbers_of,
     streams,
     vector,
 )
-from stringline.datasets.formats.message_video import NO_KEY_FRAME, VIDEO_KIND, is_key_frame
-from stringline.datasets.formats.recording import Message, Recording
-from stringline.datasets.formats.rosbag2 import Take, takes
+from stringline.datasets.formats.recording_files import Take, takes
 from stringline.datasets.formats.vector_layout import VectorLayout, joint_arrays
 
 Clock = Literal["stamp", "log"]
@@ -77,21 +79,22 @@ class McapReader:
 
         Args:
             layout: Meaning of the numbers of state and action.
-            control_hz: Steps per second.
-            state: The topics of the joint state, each with the names of its numbers, or None for
-                all. Numbers of `JointState` have the names of the joints, others those of their
-                fields, such as `data.0`. If None, without a state.
-            action: The same for the action.
-            cameras: Name of the camera by topic of its images; {} for none.
-            depth: Topic of the aligned depth by topic of the images.
-            depth_source: Source of the depth: `measured`, `simulated` or `estimated`.
-            calibration: Topic of the calibration by topic of the images; None takes `camera_info`
-                beside the images, if it exists.
-            base_frame: Frame of the base. With it, poses of calibrated cameras and of grippers
-                come from the transforms.
-            grippers: Frame of the gripper by arm.
-            instruction: Topic of text, whose first message is the instruction.
-            clock: `stamp` for the times in the messages, `log` for those of recording.
+            control_hz: Steps per second; required.
+            state: {/joint_states: null} takes all joints of this topic, {/joint_states: [NAME,
+                ...]} some; numbers of other messages than JointState have the names of their
+                fields; None: no state.
+            action: The same for the action, such as {/command: [data.0, data.1]}; required.
+            cameras: {/front/image_raw: front, ...} names the cameras; {}: none; required.
+            depth: {/front/image_raw: /front/depth, ...} pairs topics of colours and aligned depth;
+                None: no depth.
+            depth_source: Origin of the depth: measured, simulated or estimated.
+            calibration: {/front/image_raw: /front/camera_info, ...}; None: camera_info beside the
+                images, if there.
+            base_frame: Frame of the base, for poses of calibrated cameras and of grippers from
+                transforms; None: no poses.
+            grippers: {ARM: FRAME, ...}, frames of the grippers (TCP); None: no poses.
+            instruction: Topic of text, whose first message is the instruction; None: none.
+            clock: Times: stamp for those in the messages, log for those of recording.
             largest_gap_s: Largest age of a message at a step, s.
             held: Topics that publish changes only: their values stay valid.
 

@@ -20,10 +20,23 @@ from stringline.datasets.formats.checks import image
 from stringline.datasets.formats.conversions import pose_of_quaternions
 from stringline.datasets.formats.foreign import ForeignDataError, Frames
 from stringline.datasets.formats.image_codecs import counts
-from stringline.datasets.formats.message_images import image_of
-from stringline.datasets.formats.message_times import Resampling, Times, Track, latest, nearest
-from stringline.datasets.formats.message_video import VIDEO_KIND, is_key_frame, video_frames
-from stringline.datasets.formats.recording import Message, Plain, Recording, nanoseconds
+from stringline.datasets.formats.message_images import (
+    VIDEO_KIND,
+    image_of,
+    is_key_frame,
+    video_frames,
+)
+from stringline.datasets.formats.recording import (
+    Message,
+    Plain,
+    Recording,
+    Resampling,
+    Times,
+    Track,
+    latest,
+    nanoseconds,
+    nearest,
+)
 
 IMAGE_KINDS = ("Image", "RawImage", "CompressedImage", VIDEO_KIND)
 CALIBRATION_KINDS = ("CameraInfo", "CameraCalibration")

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.limits import MOST_TABLE_BYTES, MOST_TABLE_ROWS
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.libraries import optional_library
 
 
 def opened(path: Path, columns: Sequence[str]) -> Any:

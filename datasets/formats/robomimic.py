@@ -91,14 +91,14 @@ class RobomimicReader:
         """Sets the options that the file may not contain.
 
         Args:
-            action_gripper: Gripper convention of the actions; `signed_closing` in robosuite's own
-                environments.
-            gripper_open_m: Distance of the fingers at opening 1, 0.08 for a Panda.
-            controller: Scales of an action, `{position_m, rotation_rad, relative}`; None reads
-                them from `env_args`.
-            control_hz: Steps per second; None reads them from `env_args`.
-            cameras: New name of the camera by name without `_image`; None takes all cameras, {}
-                none.
+            action_gripper: Gripper convention of the actions, signed_closing for robosuite;
+                required.
+            gripper_open_m: Distance of open fingers, m, 0.08 for a Panda; required.
+            controller: Scales of an action, {position_m: 0.05, rotation_rad: 0.5, relative: true};
+                None: as in the file.
+            control_hz: Steps per second; None: as in the file.
+            cameras: {agentview: overhead, ...} selects and renames these cameras, without `_image`;
+                None: all; {}: none.
         """
         self._action_gripper = gripper_convention(action_gripper, "format.action_gripper")
         if gripper_open_m is None:
@@ -358,13 +358,14 @@ class LiberoReader(RobomimicReader):
 
         Args:
             action_gripper: Gripper convention of the actions.
-            gripper_open_m: Distance of the fingers at opening 1.
-            controller: Scales of an action, `{position_m, rotation_rad, relative}`; None reads
-                them from `env_args`.
-            control_hz: Steps per second; None reads them from `env_args`.
-            cameras: New name of the camera by name without `_rgb`; None takes all cameras.
-            image_convention: `opengl` if the first row of an image is the lowest one, else
-                `opencv`; None reads it from the file, `opengl` if it lacks it.
+            gripper_open_m: Distance of open fingers, m.
+            controller: Scales of an action, {position_m: 0.05, rotation_rad: 0.5, relative: true};
+                None: as in the file.
+            control_hz: Steps per second; None: as in the file.
+            cameras: {agentview: overhead, ...} selects and renames these cameras, without `_rgb`;
+                None: all; {}: none.
+            image_convention: opengl: the first row of an image is the lowest; opencv: the highest;
+                None: as in the file, opengl if it lacks it.
 
         Raises:
             ValueError: An option is invalid.

@@ -9,9 +9,8 @@ import numpy as np
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.aloha import ALOHA
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Embodiment, JointSpec
-from stringline.datasets.embodiments.embodiment_record import record_of
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS, record_of
 from stringline.datasets.embodiments.embodiment_source import is_source, load_embodiment
 from stringline.datasets.formats.conversions import (
     Dimension,
@@ -127,18 +126,19 @@ class AlohaLayout:
         state_gripper: str | Mapping[str, float] | None = None,
         action_gripper: str | Mapping[str, float] | None = None,
         angle_unit: AngleUnit = "rad",
-        embodiment: str = ALOHA.name,
+        embodiment: str = "aloha",
         *,
         options: str = "layout",
     ) -> None:
         """Looks up the conventions.
 
         Args:
-            state_gripper: A name of `GRIPPER_CONVENTIONS`, or the foreign values `closed` and
-                `opened` of a linear one.
-            action_gripper: The same for actions.
-            angle_unit: Unit of the joint angles.
-            embodiment: `aloha`, or `gym_aloha` for the arms of gym-aloha, of ACT's simulation.
+            state_gripper: Gripper convention of the states, a name of `GRIPPER_CONVENTIONS` or
+                {closed: NUMBER, opened: NUMBER} of a linear one; required.
+            action_gripper: Gripper convention of the actions, which differs in recordings of real
+                arms; required.
+            angle_unit: Unit of the joint angles: rad or deg.
+            embodiment: aloha, or gym_aloha: the arms of gym-aloha, of ACT's simulation.
 
         Other Args:
             options: Prefix of the option names in messages.
@@ -198,16 +198,17 @@ class NamedLayout:
         """Looks up the conventions.
 
         Args:
-            grippers: Convention of each gripper by its name in the data set; empty without
-                grippers.
-            arms: Joint names of each arm; by default all belong to one arm `arm`, or to those of
-                the embodiment.
-            angle_unit: Unit of the joint angles.
-            embodiment: Name of the embodiment, or what `load_embodiment` takes: FILE.urdf,
-                FILE.xml, FILE.yaml, `menagerie:NAME` or `package:NAME/FILE`.
-            base_frame: Description of the base frame, for an embodiment without a file.
-            joints: Joint of the embodiment by name in the data set, or in the order of the numbers
-                of state and action; None leaves a number out. By default names are compared.
+            grippers: Convention of each gripper by its name in the data set, {NAME: CONVENTION,
+                ...}, or {} without grippers; required.
+            arms: Joint names of each arm, {ARM: [NAME, ...], ...}; None for a single arm, or those
+                of the embodiment.
+            angle_unit: Unit of the joint angles: rad or deg; required.
+            embodiment: FILE.urdf, FILE.xml, FILE.yaml, menagerie:NAME, package:NAME/FILE, iiwa14
+                ..., or only a name.
+            base_frame: Description of the base frame, stored with the episodes; a robot's file has
+                its own.
+            joints: Joint of the embodiment by name in the data set, {NAME: JOINT or null, ...}, or
+                [JOINT, ...] in the order of the numbers; None: joints have the robot's names.
 
         Raises:
             ValueError: The embodiment has no such file, or an option contradicts it.
@@ -360,10 +361,14 @@ class DescribedLayout:
         """Reads the descriptions.
 
         Args:
-            action: Fields of `Dimension` for each number; `gripper` is a convention or its ends.
-            joints: The same for the state; with kinematics, with the names of the robot's joints.
-            embodiment: Name of the embodiment, or its file, as for `NamedLayout`.
-            base_frame: Description of the base frame, for an embodiment without a file.
+            action: A list with the description of each number of the action, as `Dimension` has it;
+                required.
+            joints: The same for the state; empty: without a state. With kinematics, with the names
+                of the robot's joints.
+            embodiment: Name of the robot, or its file as for layout=named; then `joints` have the
+                names of its joints.
+            base_frame: Description of the base frame, stored with the episodes; a robot's file has
+                its own.
 
         Raises:
             ValueError: A description is invalid, or the embodiment has no such file.

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import WHOLE, unknown_name
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.files.limits import (
@@ -36,7 +37,6 @@ from stringline.datasets.files.limits import (
 from stringline.datasets.formats.checks import inside, read_inside
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.image_codecs import decoded_picture
-from stringline.datasets.formats.libraries import optional_library
 
 Decoder = Callable[[bytes, Array], None]
 

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from stringline.datasets.contract.contract import LABELLED_STEPS, LABELS, Array, Contract
 from stringline.datasets.embodiments.arm_commands import arm_commands
-from stringline.datasets.loading.gripper_commands import with_commands
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,
     PREFIX,
@@ -24,7 +23,7 @@ from stringline.datasets.loading.keyposes import (
     find_keyposes,
     measured_poses,
 )
-from stringline.datasets.loading.window_settings import KeyposeSettings
+from stringline.datasets.loading.window_settings import KeyposeSettings, with_commands
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 
 Floats = NDArray[np.float64]

@@ -44,8 +44,8 @@ class ModeSettings:
     """When two keyposes of an event are alike.
 
     Attributes:
-        mode_m: Heights and scenes differ by at most this distance, m ...
-        mode_deg: ... and tilts by at most this angle, degrees.
+        mode_m: Heights and scenes of one mode differ by at most this distance, m.
+        mode_deg: Tilts of one mode differ by at most this angle, degrees.
     """
 
     mode_m: float = 0.012

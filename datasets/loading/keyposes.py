@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.arm_commands import ArmCommands, arm_commands
 from stringline.datasets.embodiments.transforms import angle_between
-from stringline.datasets.loading.gripper_commands import (
+from stringline.datasets.loading.window_settings import (
     REST,
     REST_S,
     STROKE,
+    KeyposeSettings,
     turning_points,
 )
-from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
 
 Floats = NDArray[np.float64]

@@ -17,16 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stringline.datasets.contract.contract import Array, Camera, Contract
-from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_number
+from stringline.datasets.contract.contract import (
+    NUMBER_KEY,
+    Array,
+    Camera,
+    Contract,
+    instruction_number,
+)
 from stringline.datasets.loading.corrections import Labels, until_takeover_s
-from stringline.datasets.loading.gripper_commands import with_commands
 from stringline.datasets.loading.keyposes import (
     Keyposes,
     carried_spans,
     episode_keyposes,
 )
-from stringline.datasets.loading.window_settings import WindowSettings
+from stringline.datasets.loading.window_settings import WindowSettings, with_commands
 from stringline.datasets.loading.workspace_clouds import PREFIX as CLOUD
 from stringline.datasets.loading.workspace_clouds import UNIT_M, CloudCache, CloudMaker
 from stringline.datasets.store.episode import StoredEpisode, task_names
@@ -360,7 +364,7 @@ class Windows:
             `segmented`, `action` (B, chunk, A) float32, where after the end of the episode the last
             action is repeated, with 0 in relative dimensions, `action_mask` (B, chunk) bool, False
             more than `pad_last_action_steps` after the end, `step` and `episode` (B,), and
-            `instruction_number` (B,) int64, see `instructions.py`. With K past offsets also
+            `instruction_number` (B,) int64, see `contract.py`. With K past offsets also
             `past/<key>` (B, K, ...) for each of the observation keys, the largest offset first, and
             `past_mask` (B, K) bool, False before the beginning of the episode, where its first step
             is repeated. Without `past_images` the past contains only the keys of the state. With

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import SERIES, Array
 from stringline.datasets.embodiments.capsule_fitting import surface_of
@@ -39,7 +39,7 @@ from stringline.datasets.embodiments.transforms import (
     rotation_of_angles,
 )
 from stringline.datasets.files.atomic import write_file
-from stringline.datasets.formats.gripper_comparison import FAR_MM
+from stringline.datasets.formats.conversions import FAR_MM
 from stringline.datasets.formats.joint_names import match_joints
 from stringline.datasets.store.store import EpisodeStore
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from stringline.datasets.cameras.camera_calibration import CameraCalibration
-from stringline.datasets.command.command_line import report_next
+from stringline.datasets.command.application import report_next
 from stringline.datasets.contract.argument_checks import printable
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.editing.derived_stores import (
@@ -40,9 +40,14 @@ from stringline.datasets.editing.edit import (
 )
 from stringline.datasets.editing.rate_change import RateChange, resample
 from stringline.datasets.images.image_store import ImageStore, is_image_store
-from stringline.datasets.store.store import EpisodeStore, format_size, store_size
+from stringline.datasets.store.store import (
+    EpisodeStore,
+    describe_leftover,
+    format_size,
+    store_size,
+    verify_store,
+)
 from stringline.datasets.store.transactions import trash_of
-from stringline.datasets.store.verification import describe_leftover, verify_store
 
 
 def trim_episodes(config: DictConfig) -> None:

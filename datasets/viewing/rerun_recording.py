@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
-from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.pointclouds.clouds import cloud_cameras, fused_cloud, missing_for_cloud
 from stringline.datasets.store.episode import StoredEpisode

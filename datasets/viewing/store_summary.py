@@ -1,5 +1,6 @@
 """The summary of a store: a self-contained HTML page with its contents and anomalies."""
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from omegaconf import DictConfig
 
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.editing.edit import duration_s
@@ -28,8 +30,7 @@ from stringline.datasets.files.pages import (
 )
 from stringline.datasets.loading.window_settings import KeyposeSettings
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.datasets.store.store import EpisodeStore, format_size
-from stringline.datasets.store.verification import Finding, findings
+from stringline.datasets.store.store import EpisodeStore, Finding, findings, format_size
 from stringline.datasets.viewing.keypose_views import KeyposeSection
 from stringline.datasets.viewing.page_drawings import (
     Histogram,
@@ -140,7 +141,15 @@ class Summary:
 
 
 def summarise(store: EpisodeStore, *, sample_size: int = SAMPLE_SIZE) -> Summary:
-    """Summarises a store; images and distributions come from evenly spaced episodes."""
+    """Summarises a store; images and distributions come from evenly spaced episodes.
+
+    Args:
+        store: The data.
+        sample_size: Number of sampled episodes for distributions, images and warnings.
+
+    Raises:
+        ValueError: No episode can be read.
+    """
     readable, damaged = _readable(store)
     if not readable:
         raise ValueError(
@@ -382,3 +391,17 @@ def _strips(contract: Contract, chosen: Sequence[StoredEpisode]) -> list[tuple[s
         chosen[place] for place in np.unique(np.linspace(0, len(chosen) - 1, SHOWN).astype(int))
     ]
     return [(episode.name, colour_strip(episode, contract.cameras[0].name)) for episode in shown]
+
+
+def summarise_store(config: DictConfig) -> None:
+    """Writes the summary of a store as an HTML page."""
+    store = EpisodeStore.open(config.store)
+    page = Path(config.output) if config.output is not None else Path(f"{store.path}_summary.html")
+    summary = summarise(store, sample_size=config.sample_size)
+    write_summary(page, summary)
+    found = ", ".join(
+        f"{KINDS[kind].lower()} {len(each)}" for kind, each in summary.by_kind().items()
+    )
+    sys.stdout.write(
+        f"{page}: {summary.episodes} episodes; {found}; damaged {len(summary.damaged)}.\n"
+    )

@@ -13,8 +13,8 @@ import sys
 import time
 from dataclasses import dataclass
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import PORTS
-from stringline.datasets.formats.libraries import optional_library
 
 logger = logging.getLogger(__name__)
 

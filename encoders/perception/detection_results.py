@@ -24,10 +24,11 @@ from stringline.encoders.perception.average_precision import (
     Quantity,
     Space,
     Subset,
+    iou_matrix,
     overlaps,
+    sampled_iou,
 )
 from stringline.encoders.perception.detection_losses import match
-from stringline.encoders.perception.overlap import iou_matrix, sampled_iou
 from stringline.encoders.perception.perception_network import (
     Details,
     Drawing,

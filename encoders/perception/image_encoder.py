@@ -22,8 +22,7 @@ from stringline.encoders.positions.composite import with_time
 from stringline.encoders.positions.encoding import EncodingFactory, PositionEncoding
 from stringline.encoders.positions.rotary import NoEncoding
 from stringline.encoders.vision.attention import check_heads
-from stringline.encoders.vision.depth_inputs import DepthInput
-from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
+from stringline.encoders.vision.patches import ConvolutionalStem, DepthInput, EmbeddingFactory
 from stringline.encoders.vision.rgbd import ImageTokens, ImageTokensFactory, RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 

@@ -17,9 +17,8 @@ from torch import Tensor
 from stringline.datasets.cameras.resampling import Fit
 from stringline.datasets.contract.argument_checks import Range
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.images.image_store import ImageStore
+from stringline.datasets.images.image_store import ImageStore, Split, SplitBy, split
 from stringline.datasets.images.labelled_image import LabelledClip
-from stringline.datasets.images.splits import Split, SplitBy, split
 from stringline.datasets.loading.sampler import BatchSampler, Prefetcher
 from stringline.encoders.perception.image_contract import CAMERA, Frame, ImageContract
 from stringline.encoders.perception.perception_network import (

@@ -45,11 +45,6 @@ from stringline.encoders.perception.image_contract import (
     ImageContract,
     Labelled,
 )
-from stringline.encoders.perception.perception_checkpoint import (
-    TEXT,
-    build_network,
-    save_network,
-)
 from stringline.encoders.perception.perception_data import (
     ImageBatches,
     PerceptionData,
@@ -57,10 +52,13 @@ from stringline.encoders.perception.perception_data import (
     image_augmentation,
 )
 from stringline.encoders.perception.perception_network import (
+    TEXT,
     Drawing,
     Examples,
     Measurement,
     PerceptionNetwork,
+    build_network,
+    save_network,
 )
 from stringline.encoders.perception.perception_results import (
     earlier_studies,

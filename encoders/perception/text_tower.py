@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import COUNT, Range, unknown_name
-from stringline.encoders.positions.presets import Rope
+from stringline.encoders.positions.rotary import Rope
 from stringline.encoders.pretrained.transformers_models import (
     StoredText,
     TextModel,

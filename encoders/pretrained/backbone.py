@@ -13,9 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.coordinates import Coordinates, GridPlaces
+from stringline.encoders.coordinates.coordinates import (
+    Coordinates,
+    GridPlaces,
+    check_prior_depths,
+    patches_with_spread,
+)
 from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.coordinates.ray_places import check_prior_depths, patches_with_spread
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.pretrained.convolutional import Norm, PretrainedFeatureMap
 from stringline.encoders.pretrained.initial_weights import (
@@ -29,7 +33,7 @@ from stringline.encoders.pretrained.vision_transformer import (
     PretrainedVisionTransformer,
     own_frequencies,
 )
-from stringline.encoders.vision.depth_inputs import StreamFusion
+from stringline.encoders.vision.patches import StreamFusion
 from stringline.encoders.vision.rgbd import Tokens, camera_view, check_camera, presence, resized
 
 

@@ -13,9 +13,8 @@ from typing import Any, Literal, Protocol, cast, get_args
 
 from torch import Tensor, nn
 
-from stringline.encoders.coordinates.coordinates import Coordinates
+from stringline.encoders.coordinates.coordinates import Coordinates, patches_with_spread
 from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.coordinates.ray_places import patches_with_spread
 from stringline.encoders.pretrained.initial_weights import (
     INSTALLED,
     InitialWeights,

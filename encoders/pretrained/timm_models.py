@@ -9,7 +9,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 from stringline.encoders.training.checkpoint import fill, read_weights
 
 POOLED_HEAD = ("head.", "fc_norm.", "attn_pool.")  # Pools all tokens to one vector; unused here.

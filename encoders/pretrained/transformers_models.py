@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import FINITE, POSITIVE, unknown_name
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 
 
 def import_transformers(extra: str) -> ModuleType:
@@ -222,11 +222,12 @@ class MonocularDepth:
 
         Args:
             model: A folder written by `save_pretrained`, or a name on the Hugging Face hub.
-            gives: `metric` for metres, `inverse` for a linear function of 1 / depth; if None, as
-                the model declares.
-            inverse_scale: For `inverse`: depth is 1 / (scale x + shift) of the output x, in metres.
-            inverse_shift: For `inverse`: the shift, 1/m.
-            device: Device of the network.
+            gives: metric, for metres, or inverse, for a linear function of 1 / depth; None: as
+                declared by the model.
+            inverse_scale: Scale of inverse depth, 1/m per unit of the output x, whose depth is 1 /
+                (scale x + shift); required with gives=inverse.
+            inverse_shift: Shift of inverse depth, 1/m; used with gives=inverse.
+            device: Device of the network: cpu or cuda.
 
         Raises:
             ValueError: transformers is missing, the model cannot be loaded, or the unit of its

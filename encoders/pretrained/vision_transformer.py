@@ -14,9 +14,13 @@ from typing import Protocol, Self, cast
 import torch
 from torch import Tensor, nn
 
-from stringline.encoders.coordinates.coordinates import Coordinates, GridPlaces, PatchDepthPlaces
+from stringline.encoders.coordinates.coordinates import (
+    Coordinates,
+    GridPlaces,
+    PatchDepthPlaces,
+    patches_with_spread,
+)
 from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.coordinates.ray_places import patches_with_spread
 from stringline.encoders.positions.bases import check_foldable
 from stringline.encoders.positions.encoding import EncodingFactory, Places, PositionEncoding
 from stringline.encoders.positions.frequencies import FrequencyInitialisation, MixedFrequencies

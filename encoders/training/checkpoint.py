@@ -30,10 +30,9 @@ from torch.nn.modules.module import (
 import stringline
 from stringline.datasets.command.installation import installed_version
 from stringline.datasets.contract.argument_checks import unknown_public_name
-from stringline.datasets.extensions.class_names import is_class_name
-from stringline.datasets.extensions.trust import Trust
+from stringline.datasets.extensions.trust import Trust, is_class_name
 from stringline.datasets.files.atomic import replaced_directory
-from stringline.datasets.files.yaml_file import read_yaml
+from stringline.datasets.files.limits import read_yaml
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:

@@ -37,7 +37,14 @@ from stringline.encoders.training.interfaces import (
     Probe,
     SaveModel,
 )
-from stringline.encoders.training.monitor import LATEST, History, Meter, Monitor
+from stringline.encoders.training.monitor import (
+    LATEST,
+    History,
+    Meter,
+    Monitor,
+    Stopped,
+    StopSignals,
+)
 from stringline.encoders.training.optimisation import (
     FACTOR,
     LossModule,
@@ -55,7 +62,6 @@ from stringline.encoders.training.settings import (
     make_accelerator,
     rounding,
 )
-from stringline.encoders.training.stopping import Stopped, StopSignals
 
 
 def build_augmentation(config: Mapping[str, Any] | None) -> Augmentation | None:

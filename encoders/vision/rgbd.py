@@ -17,18 +17,21 @@ from stringline.encoders.coordinates.coordinates import (
     RAYS,
     Coordinates,
     MetricPlaces,
-    excludes_missing_depth,
-)
-from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.coordinates.ray_places import (
     RayPlaces,
     check_prior_depths,
+    excludes_missing_depth,
     patches_with_spread,
     without_rays,
 )
+from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.precision import without_autocast
-from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput, StreamFusion
-from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory
+from stringline.encoders.vision.patches import (
+    ColourOnly,
+    ConvolutionalStem,
+    DepthInput,
+    EmbeddingFactory,
+    StreamFusion,
+)
 
 
 def check_camera(camera: Camera, patch: int, reads: Collection[str] = ()) -> None:

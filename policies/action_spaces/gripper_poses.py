@@ -15,9 +15,8 @@ from torch import Tensor
 
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, unknown_name
 from stringline.datasets.contract.contract import Contract
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import Chain, Embodiment, Vector
-from stringline.datasets.embodiments.embodiment_record import embodiment_of
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS, embodiment_of
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.policies.action_spaces.space import ActionSpace
 

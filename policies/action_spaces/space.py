@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from stringline.datasets.contract.argument_checks import SHARE, unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
-from stringline.datasets.loading.gripper_commands import (
+from stringline.datasets.loading.statistics import QUANTILES, KeyStatistics
+from stringline.datasets.loading.window_settings import (
     check_openings,
     gripper_places,
     with_commands,
 )
-from stringline.datasets.loading.statistics import QUANTILES, KeyStatistics
 from stringline.datasets.loading.windows import window_starts
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.positions.precision import without_autocast
@@ -39,7 +39,7 @@ class ActionSpace(nn.Module, ABC):
         name: Name in the keys of statistics.
         reads: Keys of the observation that it needs.
         reads_commands: Whether the grippers' numbers in its training data are commands, see
-            `datasets/loading/gripper_commands.py`, in place of the recorded openings.
+            `datasets/loading/window_settings.py`, in place of the recorded openings.
         dim: Generated numbers per action, D.
         openings: Places of the openings of grippers among these numbers.
         arms: Indices of the numbers that move each arm of the contract.
@@ -171,7 +171,7 @@ class RelativeJoints(ActionSpace):
 
     All actions of a chunk are relative to the same measurement (like the poses in UMI, Chi et al.,
     RSS 2024, arXiv 2402.10329), so errors do not accumulate. Decoded targets are clipped to the
-    joint limits if the embodiment is known (`datasets/embodiments/catalogue.py`).
+    joint limits if the embodiment is known (`datasets/embodiments/embodiment_record.py`).
     """
 
     name = "relative_joints"
@@ -252,7 +252,7 @@ class OpenClose(ActionSpace):
     A closing gripper gets its smallest opening as its target, so it closes until an object or the
     limit of its force stops it: the force belongs to the robot, not to the policy. Commands of
     training data are found in the recorded openings of whole episodes
-    (`datasets/loading/gripper_commands.py`).
+    (`datasets/loading/window_settings.py`).
 
     A generated number changes the command if it is beyond the hysteresis on the other side; the
     first one of a chunk counts by its sign.

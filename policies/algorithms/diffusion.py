@@ -17,9 +17,8 @@ from stringline.datasets.contract.argument_checks import COUNT
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import DenoisingSettings, masked_mean
-from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
-from stringline.policies.algorithms.learned_policy import Generators
-from stringline.policies.algorithms.samplers import (
+from stringline.policies.algorithms.denoising_policy import (
+    DenoisingPolicy,
     Prediction,
     Sampler,
     Scheduler,
@@ -33,6 +32,7 @@ from stringline.policies.algorithms.samplers import (
     target_of,
     with_timesteps,
 )
+from stringline.policies.algorithms.learned_policy import Generators
 from stringline.policies.networks.denoiser import Precomputed
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens

@@ -28,9 +28,9 @@ from torch import Tensor
 from stringline.datasets.contract.argument_checks import COUNT, NOT_NEGATIVE, POSITIVE, WHOLE, Range
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
+from stringline.policies.algorithms.denoising_policy import starting_noise
 from stringline.policies.algorithms.flow import FlowPolicy, FlowSettings
 from stringline.policies.algorithms.learned_policy import Generators, normal, uniform
-from stringline.policies.algorithms.samplers import starting_noise
 from stringline.policies.networks.denoiser import Denoiser, DenoiserFactory, Precomputed
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens

@@ -16,9 +16,13 @@ from torch import Tensor
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.algorithms.chunk_policy import DenoisingSettings, masked_mean
-from stringline.policies.algorithms.denoising_policy import DenoisingPolicy
+from stringline.policies.algorithms.denoising_policy import (
+    DenoisingPolicy,
+    check_name,
+    starting_noise,
+    within,
+)
 from stringline.policies.algorithms.learned_policy import Generators
-from stringline.policies.algorithms.samplers import check_name, starting_noise, within
 from stringline.policies.networks.denoiser import Precomputed
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.observation.interfaces import ConditioningTokens

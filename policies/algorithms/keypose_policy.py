@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, settings_of, unknown_name
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.contract.instructions import NUMBER_KEY
+from stringline.datasets.contract.contract import NUMBER_KEY, Contract
 from stringline.datasets.embodiments.arm_commands import arm_commands
 from stringline.datasets.loading.keyposes import (
     NO_EVENT,
@@ -45,8 +44,7 @@ from stringline.policies.algorithms.learned_policy import (
     normal,
 )
 from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
-from stringline.policies.execution.motion_space import motion_space
-from stringline.policies.execution.trajectories import MotionSettings
+from stringline.policies.execution.trajectories import MotionSettings, motion_space
 from stringline.policies.networks.denoiser import EncoderOfPlaces
 from stringline.policies.networks.inputs import NormalisedPrefix
 from stringline.policies.networks.keypose_head import (

@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.contract import Contract, Observation, check_observation
-from stringline.datasets.contract.instructions import NUMBER_KEY, instruction_of
+from stringline.datasets.contract.contract import (
+    NUMBER_KEY,
+    Contract,
+    Observation,
+    check_observation,
+    instruction_of,
+)
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.loading.window_settings import WindowSettings
 from stringline.policies.chunks.chunk import ActionChunk, ActionPrefix

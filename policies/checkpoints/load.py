@@ -23,8 +23,8 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.files.atomic import exclusive, replaced_directory, standing
+from stringline.datasets.files.limits import read_yaml
 from stringline.datasets.files.remote_files import download, file_system
-from stringline.datasets.files.yaml_file import read_yaml
 from stringline.datasets.loading.statistics import Statistics
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.encoders.pretrained.initial_weights import without_files

@@ -30,8 +30,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import COUNT, FINITE, NOT_NEGATIVE, unknown_name
-from stringline.datasets.contract.contract import ActionKind, Contract, Observation
-from stringline.datasets.contract.instructions import KEY, instruction_array
+from stringline.datasets.contract.contract import (
+    KEY,
+    ActionKind,
+    Contract,
+    Observation,
+    instruction_array,
+)
 from stringline.policies.chunks.chunk import (
     SAME_TIME_S,
     ActionChunk,

@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, angle_between
-from stringline.policies.execution.motion_space import MotionSpace
-from stringline.policies.execution.trajectories import MotionSettings, TrajectoryPlanner
+from stringline.policies.execution.trajectories import (
+    MotionSettings,
+    MotionSpace,
+    TrajectoryPlanner,
+)
 
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
@@ -28,8 +31,14 @@ _LEAST_FREE_S = 0.3
 """Least time of a free motion. One that ends sooner is not planned again, or it would never end."""
 _BLOCKED_M = 0.006
 """Distance by which a gripper stays behind its target where something stops it, m."""
-_CONTACT_M = 0.006
+_BLOCKED_MOVING_M = 0.011
+"""The same of a gripper that still moves, whose joints lag."""
+_FREE_M = 0.0036
+"""Distance behind its target below which a gripper that searches has found the way in, m."""
+_PRESS_M = 0.006
 """Distance by which a search presses, m."""
+_SLOW_S = 1.5
+"""Least time of a straight part on which a search can begin, s: slow joints lag little."""
 _LOOK_S = 0.34
 """Time at a keypose in which a search can begin, s: more than the time between two plans."""
 _MOST_SEARCHES = 2
@@ -117,7 +126,8 @@ class _Plan:
         corner_at: Time at which the arms have passed the corner, s.
         free_until: Time until which a new prediction may change the way, s.
         done_at: Time from which a prediction of the next keypose is wanted, s.
-        arrived_at: Time at which the arms are at the keypose, s.
+        straight_at: Time at which the straight part to the keypose begins, s.
+        arrived_at: Time at which it ends, s.
         stroke_at: Time at which the strokes begin, s.
         stroke_end: Time at which they have ended, s.
         search_until: Time until which it searches, s.
@@ -131,8 +141,8 @@ class _Plan:
     corner_at: float = np.inf
     free_until: float = 0.0
     done_at: float = 0.0
-    arrived_at: float = np.inf
     straight_at: float = np.inf
+    arrived_at: float = np.inf
     stroke_at: float = np.inf
     stroke_end: float = np.inf
     search_until: float = -np.inf
@@ -176,7 +186,7 @@ class KeyposeMotion:
         self._released: dict[int, Floats] = {}
         self._doubts = 0
         self._idle = 0
-        self._searched = 0
+        self._searches = 0
 
     def wants_prediction(self, time: float) -> bool:
         """Returns whether a prediction at a time could change the motion."""
@@ -275,42 +285,30 @@ class KeyposeMotion:
         (arm,) = goal.acting
         along = goal.pose[arm, :3, 3] - goal.approach[arm, :3, 3]
         length = float(np.linalg.norm(along))
-        searches = time < plan.search_until
-        arrived = plan.arrived_at + self._settings.settle_s <= time < plan.stroke_at
-        moving = plan.straight_at <= time < plan.arrived_at + self._settings.settle_s
-        if not self._opens(goal, arm) or length < 1e-3 or not (searches or arrived or moving):
+        if length < 1e-3 or not self._opens(goal, arm):
             return
         along = along / length
-        name = self._arms[arm]
-        commanded, here = (
-            self._space.poses(q)[name] for q in (self._sampled(plan, np.array([time]))[0], measured)
-        )
-        behind = float(along @ (commanded[:3, 3] - here[:3, 3]))
-        if (
-            (behind > 0.6 * _BLOCKED_M)
-            if searches
-            else (behind < (_BLOCKED_M if arrived else 0.011))
-        ):
-            return
-        q = self._state(start)[0]
-        if searches:
-            pose = goal.pose.copy()
-            beside = commanded[:3, 3] - pose[arm, :3, 3]
-            pose[arm, :3, 3] += beside - (beside @ along) * along
-            goal = replace(goal, pose=pose)
-            parts = [self._planner.free(q, *self._state(start)[1:], q, 0.1)]
-        elif self._searched >= _MOST_SEARCHES:
-            return
-        else:
-            self._searched += 1
-            centre = goal.pose[arm].copy()
-            depth = along @ (here[:3, 3] - centre[:3, 3]) + _CONTACT_M
-            centre[:3, 3] += depth * along
-            parts = [self._planner.spiral(q, arm, centre, along, self._settings.search_m)]
-        found = self._to_the_end(parts, goal, time, start)
-        if not searches:
-            found.search_until = start + self._dt * len(parts[0])
-        self._plan = found
+        tracks = self._sampled(plan, np.array([time]))[0], measured
+        target, here = (self._space.poses(q)[self._arms[arm]][:3, 3] for q in tracks)
+        behind = float(along @ (target - here))
+        q, v, a = self._state(start)
+        if time < plan.search_until:
+            if behind < _FREE_M:
+                pose = goal.pose.copy()
+                beside = target - pose[arm, :3, 3]
+                pose[arm, :3, 3] += beside - (beside @ along) * along
+                stop = self._planner.free(q, v, a, q, 0.1)
+                self._plan = self._to_the_end([stop], replace(goal, pose=pose), time, start)
+        elif plan.straight_at <= time < plan.stroke_at and self._searches < _MOST_SEARCHES:
+            moves = time < plan.arrived_at + self._settings.settle_s
+            if behind > (_BLOCKED_MOVING_M if moves else _BLOCKED_M):
+                self._searches += 1
+                centre = goal.pose[arm].copy()
+                centre[:3, 3] += (along @ (here - centre[:3, 3]) + _PRESS_M) * along
+                back = self._planner.free(q, v, a, self._planner.solved({arm: centre}, q), 0.2)
+                way = self._planner.spiral(back[-1], arm, centre, along, self._settings.search_m)
+                self._plan = self._to_the_end([back, way], goal, time, start)
+                self._plan.search_until = start + self._dt * (len(back) + len(way))
 
     def _lost(self, start: float, measured: Vector) -> bool:
         """Opens grippers that have lost what they held, and stops for a new prediction."""
@@ -507,7 +505,7 @@ class KeyposeMotion:
             if straight is not None:
                 parts.append(straight)
             free_s = self._dt * sum(map(len, parts))
-        self._searched = 0
+        self._searches = 0
         plan = self._to_the_end(parts, goal, time, start)
         plan.corner_at = start + corner_s
         plan.free_until = start + max(free_s - _LEAST_FREE_S, 0.0)
@@ -522,7 +520,7 @@ class KeyposeMotion:
         straight = self._planner.straight(
             parts[-1][-1],
             {arm: goal.pose[arm] for arm in goal.acting},
-            least_s=1.5 if looks else None,
+            least_s=_SLOW_S if looks else None,
         )
         if straight is not None:
             parts.append(straight)
@@ -539,8 +537,8 @@ class KeyposeMotion:
             parts.append(departure)
         plan = self._joined(time, start, np.concatenate(parts), goal)
         end = start + sum(map(len, parts)) * self._dt
-        plan.arrived_at = arrived_at
         plan.straight_at = straight_at
+        plan.arrived_at = arrived_at
         plan.stroke_at = stroke_at
         plan.stroke_end = start + stroke_end
         # The scene is free again half-way through the departure.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.contract.instructions import instruction_number
+from stringline.datasets.contract.contract import instruction_number
 from stringline.encoders.positions.precision import without_autocast
 from stringline.encoders.pretrained.transformers_models import load_text_model, pooled
 from stringline.policies.observation.interfaces import Instruction

@@ -22,8 +22,13 @@ from stringline.datasets.contract.argument_checks import (
     SHARE,
     check_ordered,
 )
-from stringline.datasets.contract.contract import Array, Camera, Observation
-from stringline.datasets.contract.instructions import NOTHING_SAID, instruction_number
+from stringline.datasets.contract.contract import (
+    NOTHING_SAID,
+    Array,
+    Camera,
+    Observation,
+    instruction_number,
+)
 from stringline.datasets.loading.workspace_clouds import CloudMaker
 from stringline.encoders.positions.precision import values_are_hidden
 from stringline.policies.networks.inputs import TokenPlaces
@@ -180,7 +185,7 @@ class ConditioningTokens:
 
 
 class Instruction(nn.Module, ABC):
-    """Converts numbers of texts (`datasets/contract/instructions.py`) into tokens.
+    """Converts numbers of texts (`datasets/contract/contract.py`) into tokens.
 
     Attributes:
         names: The known texts, in the order of their parameters.

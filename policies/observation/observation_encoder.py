@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stringline.datasets.contract.contract import Camera, Contract
-from stringline.datasets.contract.instructions import NUMBER_KEY
+from stringline.datasets.contract.contract import NUMBER_KEY, Camera, Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.coordinates.coordinates import (
     Coordinates,

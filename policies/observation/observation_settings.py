@@ -10,8 +10,13 @@ from stringline.encoders.coordinates.coordinates import Coordinates, Frames
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.pretrained.convolutional import ImageNetworkFactory, ResNet
 from stringline.encoders.vision.attention import check_heads
-from stringline.encoders.vision.depth_inputs import ColourOnly, DepthInput
-from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory, PatchProjection
+from stringline.encoders.vision.patches import (
+    ColourOnly,
+    ConvolutionalStem,
+    DepthInput,
+    EmbeddingFactory,
+    PatchProjection,
+)
 from stringline.encoders.vision.rgbd import ImageTokensFactory
 from stringline.policies.observation.instruction import InstructionFactory
 from stringline.policies.observation.interfaces import ObservationHistory

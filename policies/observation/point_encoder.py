@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, SHARE, settings_of
-from stringline.datasets.contract.contract import Contract
-from stringline.datasets.contract.instructions import NUMBER_KEY
+from stringline.datasets.contract.contract import NUMBER_KEY, Contract
 from stringline.datasets.embodiments.arm_commands import opening_places
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.loading.statistics import GRIPPER_POSITIONS, Statistics

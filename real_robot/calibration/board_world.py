@@ -21,7 +21,7 @@ from stringline.datasets.embodiments.transforms import Matrix, pose, quaternion
 from stringline.real_robot.calibration.board import Board, carrier_pose
 from stringline.real_robot.calibration.opencv_library import opencv
 from stringline.sim.environment.environment import make_environment
-from stringline.sim.environment.world_cameras import Cameras
+from stringline.sim.environment.sensing import Cameras
 from stringline.sim.robots.workcells import KUKA_CELL, Workcell
 from stringline.sim.tasks.tabletop import TabletopTask
 

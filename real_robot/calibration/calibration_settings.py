@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
-from stringline.datasets.files.yaml_file import read_yaml
+from stringline.datasets.files.limits import read_yaml
 from stringline.real_robot.calibration.board import WORLD, Board
 from stringline.real_robot.robots.backends import robot_backend
 from stringline.real_robot.robots.robot_settings import RobotSettings

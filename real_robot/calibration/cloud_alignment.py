@@ -1,10 +1,10 @@
 """Calibration by point clouds: the pose of a camera from the depth images of a calibrated one.
 
 First the clouds of one pose of the arms are aligned from several initial values
-(`datasets/pointclouds/icp.py`, open3d). From there the clouds of all poses are aligned at once:
-point-to-plane ICP (Chen and Medioni 1992) for one unknown, the pose of the camera on its parent,
-with Tukey's weights. That needs no board, but objects that stand out of the table, which both
-cameras see, and an assumed camera pose that is right to about 3 cm and 3 degrees.
+(`datasets/pointclouds/camera_check.py`, open3d). From there the clouds of all poses are aligned at
+once: point-to-plane ICP (Chen and Medioni 1992) for one unknown, the pose of the camera on its
+parent, with Tukey's weights. That needs no board, but objects that stand out of the table, which
+both cameras see, and an assumed camera pose that is right to about 3 cm and 3 degrees.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from stringline.datasets.cameras.resampling import resample_depth, resample_intrinsics
 from stringline.datasets.contract.contract import Array, Camera
 from stringline.datasets.embodiments.transforms import Matrix, inverse
-from stringline.datasets.pointclouds.camera_check import size_of
-from stringline.datasets.pointclouds.clouds import DepthView, transformed
-from stringline.datasets.pointclouds.icp import (
+from stringline.datasets.pointclouds.camera_check import (
     WEAKEST,
     PosedSurface,
     Surface,
@@ -27,8 +25,10 @@ from stringline.datasets.pointclouds.icp import (
     common,
     determined,
     rotated,
+    size_of,
     surface_of,
 )
+from stringline.datasets.pointclouds.clouds import DepthView, transformed
 from stringline.real_robot.calibration.hand_eye import motion_of
 from stringline.real_robot.calibration.opencv_library import neighbours
 

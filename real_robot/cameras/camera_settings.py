@@ -14,7 +14,7 @@ from stringline.datasets.contract.argument_checks import (
     unknown_name,
 )
 from stringline.datasets.contract.contract import Camera
-from stringline.datasets.files.yaml_file import read_yaml
+from stringline.datasets.files.limits import read_yaml
 
 
 class CameraDriver(StrEnum):

@@ -23,9 +23,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.formats.libraries import optional_library
 from stringline.datasets.viewing.viewer_process import open_viewer
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState, state_layout

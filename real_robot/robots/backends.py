@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Embodiment
-from stringline.datasets.extensions.class_names import ClassName, import_class
+from stringline.datasets.extensions.trust import ClassName, import_class
 from stringline.real_robot.driver_interface.driver import ArmDriver
 from stringline.real_robot.driver_interface.gripper import GripperSettings, stilled
 from stringline.real_robot.drivers.dynamixel.aloha_driver import AlohaDriver

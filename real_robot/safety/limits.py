@@ -24,7 +24,7 @@ from stringline.datasets.contract.argument_checks import (
 )
 from stringline.datasets.embodiments.embodiment import Embodiment
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
-from stringline.datasets.files.yaml_file import read_yaml
+from stringline.datasets.files.limits import read_yaml
 from stringline.real_robot.driver_interface.interlocks import TRACKING_ERROR_RAD
 from stringline.real_robot.safety.cell import NO_OBSTACLES, Cell, cell_of
 

@@ -27,7 +27,6 @@ from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.evaluation.results import EpisodeResult, Summary, read_results
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.evaluation.suites import evaluation_seeds
-from stringline.sim.report.evaluation_report import with_clouds
 from stringline.sim.report.film import with_films
 from stringline.sim.report.report import (
     Clip,
@@ -38,6 +37,7 @@ from stringline.sim.report.report import (
     system_info,
     write_report,
 )
+from stringline.sim.report.run_reports import with_clouds
 from stringline.sim.robots.arm_appearance import PRIMITIVES, ROBOT_MODEL
 from stringline.sim.rollout.jobs import Speed, measure
 from stringline.sim.statistics.intervals import Rate

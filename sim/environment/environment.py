@@ -22,8 +22,13 @@ from stringline.datasets.cameras.resampling import checked_image_size
 from stringline.datasets.contract.contract import Array, Camera, Contract, check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.embodiment_record import record_of
-from stringline.sim.environment.clock import Delayed, FrameSchedule, check_time_limit, joint_state
-from stringline.sim.environment.world_cameras import Cameras
+from stringline.sim.environment.sensing import (
+    Cameras,
+    Delayed,
+    FrameSchedule,
+    check_time_limit,
+    joint_state,
+)
 from stringline.sim.rendering.rendering import Rendering
 from stringline.sim.robots.arm_appearance import PRIMITIVES, RobotModel
 from stringline.sim.robots.robot_model import set_robot_model

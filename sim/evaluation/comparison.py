@@ -26,16 +26,18 @@ from stringline.sim.evaluation.stored_evaluations import (
 )
 from stringline.sim.evaluation.suites import Suite, SuiteEntry
 from stringline.sim.statistics.intervals import Interval
-from stringline.sim.statistics.macro import MacroMean, points, stratified_mcnemar
 from stringline.sim.statistics.paired import (
     MOST_SEEDS,
+    MacroMean,
     Pairs,
     anytime_interval,
     anytime_p,
     difference_interval,
     holm,
     mcnemar,
+    points,
     seeds_needed,
+    stratified_mcnemar,
 )
 
 LEVEL = 0.05

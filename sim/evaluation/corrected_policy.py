@@ -9,7 +9,7 @@ from stringline.policies.algorithms.keypose_policy import KeyposePolicy
 from stringline.policies.checkpoints.load import open_policy
 from stringline.policies.checkpoints.training_record import RecordedExecution, TrainingRecord
 from stringline.policies.chunks.chunk import Policy
-from stringline.sim.environment.world_cameras import common_image_size
+from stringline.sim.environment.sensing import common_image_size
 from stringline.sim.evaluation.runner import PolicySessions
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import instruction_of

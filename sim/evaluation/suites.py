@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.datasets.contract.argument_checks import COUNT, POSITIVE, WHOLE, unknown_name
-from stringline.datasets.files.yaml_file import read_yaml
+from stringline.datasets.files.limits import read_yaml
 from stringline.sim.tasks.task_registry import is_remote_task, is_user_task
 from stringline.sim.worlds.task_settings import TaskSettings
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from stringline.datasets.command.application import hydra_value
 from stringline.datasets.command.choices import CONFIGS, choice_names
-from stringline.datasets.command.command_line import hydra_value
 from stringline.datasets.contract.argument_checks import COUNT, WHOLE, unknown_name
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.store.store import EpisodeStore

@@ -28,11 +28,10 @@ from stringline.sim.evaluation.results import text_table
 from stringline.sim.evaluation.stored_evaluations import StoredEvaluation, read_evaluation
 from stringline.sim.experiments.experiment_plan import Cell, ExperimentPlan
 from stringline.sim.report.charts import LearningCurve, learning_curve
-from stringline.sim.report.comparison_report import side_by_side
 from stringline.sim.report.report import Report, package_versions, system_info
+from stringline.sim.report.run_reports import side_by_side
 from stringline.sim.statistics.intervals import Interval, Rate
-from stringline.sim.statistics.macro import points
-from stringline.sim.statistics.paired import holm
+from stringline.sim.statistics.paired import holm, points
 from stringline.sim.statistics.trainings import (
     FEW_TRAININGS,
     Estimate,

@@ -10,11 +10,11 @@ from typing import Any, Self
 import yaml
 
 import stringline
-from stringline.datasets.command.command_line import hydra_value
+from stringline.datasets.command.application import hydra_value
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.command.user_errors import explain
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.files.yaml_file import parse_yaml, read_yaml
+from stringline.datasets.files.limits import parse_yaml, read_yaml
 
 # Options that are lists or mappings of overrides, which Hydra's grammar does not allow unquoted.
 LISTS_OF_OVERRIDES = ("recipes", "train", "collect", "evaluate")

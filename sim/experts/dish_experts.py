@@ -24,8 +24,7 @@ from stringline.datasets.embodiments.transforms import (
     pose,
     rotation_about,
 )
-from stringline.sim.experts.grasps import UP, Grasp, backed, raised, rim_grasps
-from stringline.sim.experts.motion import Move
+from stringline.sim.experts.motion import UP, Grasp, Move, backed, raised, rim_grasps
 from stringline.sim.experts.skills import CLOSING, OPENING, SETTLING, ScriptedExpert, Skills
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.dish_tasks import BowlOnRack, DishTask, GlassOnRack, PlateOnRack

@@ -18,19 +18,20 @@ from stringline.datasets.embodiments.aloha import ALOHA, ARMS, FINGER_CLOSED, FI
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.experts.grasps import (
+from stringline.sim.experts.motion import (
     FORWARDS,
     UP,
     Grasp,
+    Motion,
+    Move,
     backed,
     downwards,
     gripper_pose,
     raised,
 )
-from stringline.sim.experts.motion import Motion, Move
 from stringline.sim.experts.skills import OPENING, SETTLING, ScriptedExpert, Skills
-from stringline.sim.props.handheld import SnackBox
 from stringline.sim.props.prop import Prop
+from stringline.sim.props.table_props import SnackBox
 from stringline.sim.tasks.gathering_tasks import FruitBowl, GatheringTask, Solid, StorageBin
 
 # Difference between an object's width and the commanded gap: the drive pushes with 20 N.

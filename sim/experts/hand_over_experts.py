@@ -17,8 +17,17 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.grasps import FORWARDS, OPEN, UP, Grasp, backed, gripper_pose, raised
-from stringline.sim.experts.motion import Motion, Move
+from stringline.sim.experts.motion import (
+    FORWARDS,
+    OPEN,
+    UP,
+    Grasp,
+    Motion,
+    Move,
+    backed,
+    gripper_pose,
+    raised,
+)
 from stringline.sim.experts.skills import (
     CLOSING,
     OPENING,

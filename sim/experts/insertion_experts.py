@@ -11,8 +11,17 @@ import numpy as np
 from stringline.datasets.embodiments.aloha import ARMS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.experts.grasps import UP, Grasp, backed, gripper_pose, raised
-from stringline.sim.experts.motion import Correction, Move, rotation_vector, twist
+from stringline.sim.experts.motion import (
+    UP,
+    Correction,
+    Grasp,
+    Move,
+    backed,
+    gripper_pose,
+    raised,
+    rotation_vector,
+    twist,
+)
 from stringline.sim.experts.skills import CLOSING, OPENING, SETTLING, Done, ScriptedExpert, Skills
 from stringline.sim.props.insertion_parts import Block, Socket
 from stringline.sim.props.prop import Prop

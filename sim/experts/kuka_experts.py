@@ -13,8 +13,8 @@ from stringline.datasets.embodiments.iiwa14 import FINGERS
 from stringline.datasets.embodiments.iiwa14_mjcf import PAD_HALF
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.experts.grasps import UP, Grasp, backed, downwards, raised
 from stringline.sim.experts.hand_over_experts import HandOverExpert
+from stringline.sim.experts.motion import UP, Grasp, backed, downwards, raised
 from stringline.sim.experts.skills import ScriptedExpert, Skills
 from stringline.sim.props.objects import Graspable
 from stringline.sim.props.prop import Prop

@@ -15,10 +15,10 @@ from stringline.datasets.embodiments.aloha import ARMS, ROOTS
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.experts.grasps import UP, Grasp, backed, both_ways, gripper_pose, raised
+from stringline.sim.experts.motion import UP, Grasp, backed, both_ways, gripper_pose, raised
 from stringline.sim.experts.skills import ScriptedExpert, Skills
-from stringline.sim.props.containers import Mug
 from stringline.sim.props.prop import Prop
+from stringline.sim.props.table_props import Mug
 from stringline.sim.tasks.mug_task import MugOnPlate, gap
 
 DEPTH_M = 0.013  # Depth of the pads' middle below the rim.

@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike
 from stringline.datasets.embodiments.aloha import ALOHA
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, rotation_about
-from stringline.sim.experts.grasps import UP, Grasp, backed, both_ways, gripper_pose, raised
-from stringline.sim.experts.motion import Move
+from stringline.sim.experts.motion import UP, Grasp, Move, backed, both_ways, gripper_pose, raised
 from stringline.sim.experts.skills import OPENING, SETTLING, Done, ScriptedExpert, Skills
 from stringline.sim.props.insertion_parts import Peg
 from stringline.sim.props.prop import Prop

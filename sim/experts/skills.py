@@ -16,8 +16,16 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics, OutOfReachError
 from stringline.datasets.embodiments.transforms import Matrix, angle_between, inverse
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.grasps import OPEN, Grasp, backed, raised
-from stringline.sim.experts.motion import TOLERANCE, Motion, Move, Target
+from stringline.sim.experts.motion import (
+    OPEN,
+    TOLERANCE,
+    Grasp,
+    Motion,
+    Move,
+    Target,
+    backed,
+    raised,
+)
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.tabletop import TabletopTask
 

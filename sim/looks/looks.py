@@ -1,4 +1,8 @@
-"""The looks of a world: `plain`, or textures, materials and lights, fixed or drawn per episode."""
+"""The looks of a world: `plain`, or textures, materials and lights, fixed or drawn per episode.
+
+They are compiled into every model and take no effect until an episode has looks: no geom has one
+of the materials, the floor is hidden, the lights are off.
+"""
 
 import colorsys
 import zlib
@@ -12,11 +16,80 @@ import numpy as np
 from dm_control import mjcf
 from numpy.typing import NDArray
 
-from stringline.datasets.embodiments.mjcf_parts import DRAWN
-from stringline.sim.looks import look_slots as slots
+from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN
 from stringline.sim.looks.families import HELD_OUT, SEEN, Choice, Family, Half, drawn, usual
 from stringline.sim.looks.patterns import Field, Pattern
 from stringline.sim.rendering.rendering import Caster, Scenery
+
+TABLE = "look_table"
+FLOOR = "look_floor"
+WALL = "look_wall"
+WALLS: tuple[str, ...] = tuple(f"{WALL}_{number}" for number in range(4))
+OBJECTS = tuple(f"look_object_{number}" for number in range(6))
+FILLS = ("look_fill_1", "look_fill_2")
+SIDES = {TABLE: 512, FLOOR: 256, WALL: 256, **dict.fromkeys(OBJECTS, 128)}
+FLOOR_M = -0.5  # Where the stands of arms and distractors end.
+ROOM_HEIGHT_M = 3.0
+
+
+def add_slots(root: mjcf.RootElement, room_half_m: float) -> None:
+    """Adds the parts to an arena before it is compiled; `room_half_m`: from middle to wall."""
+    for name, side in SIDES.items():
+        kind = "cube" if name in OBJECTS else "2d"
+        size = {"width": side, "height": side}
+        root.asset.add("texture", name=name, type=kind, builtin="flat", **size)
+        # One image on each face of an object; on tables, floors and walls, one per length.
+        uniform = name not in OBJECTS
+        root.asset.add("material", name=name, texture=name, texuniform=uniform)
+    _add_room(root, room_half_m)
+    for name in FILLS:
+        root.worldbody.add(
+            "light", name=name, directional=True, dir=(0, 0, -1), active=False, castshadow=False
+        )
+
+
+def _add_room(root: mjcf.RootElement, half_m: float) -> None:
+    """Adds a floor and four walls, hidden; their fronts face inwards."""
+    bits = {"type": "box", "contype": 0, "conaffinity": 0, "mass": 0, "group": HIDDEN}
+    size = (half_m, half_m, 0.01)
+    root.worldbody.add("geom", name=FLOOR, size=size, pos=(0, 0, FLOOR_M - 0.01), **bits)
+    size = (half_m, ROOM_HEIGHT_M / 2, 0.01)
+    for name, angle in zip(WALLS, np.arange(4) * np.pi / 2, strict=True):
+        x, y = half_m * np.cos(angle), half_m * np.sin(angle)
+        place = (x, y, FLOOR_M + ROOM_HEIGHT_M / 2)
+        axes = (np.sin(angle), -np.cos(angle), 0, 0, 0, 1)
+        root.worldbody.add("geom", name=name, size=size, pos=place, xyaxes=axes, **bits)
+
+
+def touched(model: mujoco.MjModel) -> Sequence[NDArray[Any]]:
+    """Returns the arrays that looks change, except for textures, which nothing else shows."""
+    head = model.vis.headlight
+    lights = (model.light_dir, model.light_active, model.light_ambient, model.light_diffuse)
+    materials = (model.mat_specular, model.mat_shininess, model.mat_texrepeat)
+    heads = (head.ambient, head.diffuse, head.specular)
+    return (*lights, *materials, *heads, model.geom_matid, model.geom_rgba, model.geom_group)
+
+
+def set_material(model: mujoco.MjModel, name: str, family: Family) -> int:
+    """Gives a material the gloss of a family; returns its number."""
+    material = int(model.material(name).id)
+    model.mat_specular[material] = family.gloss[0]
+    model.mat_shininess[material] = family.gloss[1]
+    if name not in OBJECTS:
+        model.mat_texrepeat[material] = family.repeats
+    return material
+
+
+def write_texture(model: mujoco.MjModel, name: str, image: Field) -> int:
+    """Writes an image (n, n, 3) to a texture, to all faces if it has six; returns its number."""
+    number = int(model.texture(name).id)
+    rows, columns = int(model.tex_height[number]), int(model.tex_width[number])
+    start = int(model.tex_adr[number])
+    pixels = np.round(255 * image).astype(np.uint8).reshape(-1)
+    space = model.tex_data[start : start + 3 * rows * columns]
+    space[:] = np.tile(pixels, len(space) // len(pixels))
+    return number
+
 
 OPTION = "looks"
 PLAIN, TEXTURED, RANDOMISED, HELD_OUT_LOOKS = LOOKS = (
@@ -27,13 +100,13 @@ PLAIN, TEXTURED, RANDOMISED, HELD_OUT_LOOKS = LOOKS = (
 )
 HALVES = {RANDOMISED: SEEN, HELD_OUT_LOOKS: HELD_OUT}
 SURFACES: dict[str, tuple[str, ...]] = {
-    slots.TABLE: ("table_top",),
-    slots.FLOOR: (slots.FLOOR,),
-    slots.WALL: slots.WALLS,
+    TABLE: ("table_top",),
+    FLOOR: (FLOOR,),
+    WALL: WALLS,
 }
 # Light of `textured`: ambient, of the camera, of the lamp and of two others, warm and cool.
 AMBIENT, HEAD, LAMP = 0.26, 0.16, 0.42
-FILLS = (((-0.6, 0.2, -0.8), (0.17, 0.15, 0.12)), ((0.5, -0.6, -0.6), (0.10, 0.12, 0.15)))
+FILL_LIGHTS = (((-0.6, 0.2, -0.8), (0.17, 0.15, 0.12)), ((0.5, -0.6, -0.6), (0.10, 0.12, 0.15)))
 
 
 @dataclass(frozen=True)
@@ -59,13 +132,13 @@ class Looks:
     """
 
     def __init__(self, root: mjcf.RootElement, room_half_m: float) -> None:
-        slots.add_slots(root, room_half_m)
+        add_slots(root, room_half_m)
         self.scenery = Scenery()
         self.active = False
 
     def touched(self, model: mujoco.MjModel) -> Sequence[NDArray[Any]]:
         """Returns the arrays that are to be restored before the next episode."""
-        return slots.touched(model)
+        return touched(model)
 
     def apply(
         self, model: mujoco.MjModel, looks: str, scene: Scene, seed: Sequence[int]
@@ -96,13 +169,11 @@ class Looks:
         """Writes the textures of an episode, each from a seed of its own."""
         patterns = {name: family.pattern for name, family in _surfaces(choice).items()}
         patterns |= {
-            slots.OBJECTS[place % len(slots.OBJECTS)]: family.pattern
+            OBJECTS[place % len(OBJECTS)]: family.pattern
             for place, family in enumerate(choice.objects.values())
         }
         written = [
-            slots.write_texture(
-                model, name, _image(pattern, slots.SIDES[name], int(rng.integers(2**32)))
-            )
+            write_texture(model, name, _image(pattern, SIDES[name], int(rng.integers(2**32))))
             for name, pattern in patterns.items()
         ]
         self.scenery.textures = tuple(written)
@@ -116,7 +187,7 @@ def _image(pattern: Pattern, side: int, seed: int) -> Field:
 
 
 def _surfaces(choice: Choice) -> dict[str, Family]:
-    return {slots.TABLE: choice.table, slots.FLOOR: choice.floor, slots.WALL: choice.wall}
+    return {TABLE: choice.table, FLOOR: choice.floor, WALL: choice.wall}
 
 
 def _cover(model: mujoco.MjModel, choice: Choice, scene: Scene) -> None:
@@ -124,21 +195,21 @@ def _cover(model: mujoco.MjModel, choice: Choice, scene: Scene) -> None:
     for slot, family in _surfaces(choice).items():
         for geom in SURFACES[slot]:
             number = model.geom(geom).id
-            model.geom_matid[number] = slots.set_material(model, slot, family)
+            model.geom_matid[number] = set_material(model, slot, family)
             model.geom_rgba[number] = 1.0
             model.geom_group[number] = DRAWN
     for place, (name, family) in enumerate(choice.objects.items()):
-        slot = slots.OBJECTS[place % len(slots.OBJECTS)]
+        slot = OBJECTS[place % len(OBJECTS)]
         geoms = scene.objects[name]
         plain = geoms[model.geom_matid[geoms] < 0]  # Meshes keep their own textures.
-        model.geom_matid[plain] = slots.set_material(model, slot, family)
+        model.geom_matid[plain] = set_material(model, slot, family)
 
 
 def _light(model: mujoco.MjModel) -> None:
     """Lights the world by a lamp, two weaker lights, and little light of the camera."""
     _set_head(model, AMBIENT, HEAD)
     model.light_diffuse[0] = LAMP
-    for name, (direction, colour) in zip(slots.FILLS, FILLS, strict=True):
+    for name, (direction, colour) in zip(FILLS, FILL_LIGHTS, strict=True):
         _set_light(model, model.light(name).id, direction, colour)
 
 
@@ -146,8 +217,8 @@ def _draw_light(model: mujoco.MjModel, half: Half, rng: np.random.Generator) -> 
     """Draws directions, colours and intensities of the lamp and of up to two other lights."""
     _set_head(model, rng.uniform(0.22, 0.36), rng.uniform(0.12, 0.24))
     _set_light(model, 0, *_beam(half, rng, (0.36, 0.55)))
-    lit = int(rng.integers(len(slots.FILLS) + 1))
-    for name in slots.FILLS[:lit]:
+    lit = int(rng.integers(len(FILLS) + 1))
+    for name in FILLS[:lit]:
         _set_light(model, model.light(name).id, *_beam(half, rng, (0.06, 0.18)))
 
 

@@ -12,7 +12,7 @@ import platform
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from stringline.datasets.command.graphics_errors import graphics_error, no_graphics
+from stringline.datasets.command.installation import graphics_error, no_graphics
 
 if TYPE_CHECKING:  # Its import may fail, which this module explains.
     import mujoco

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 from numpy.typing import NDArray
 
-from stringline.sim.evaluation.trace import Trace
+from stringline.sim.evaluation.runner import Trace
 from stringline.sim.statistics.intervals import Rate
 
 # Placeholders, replaced by the page's colours in the finished chart.

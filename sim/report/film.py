@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.environment.world_cameras import segments
-from stringline.sim.evaluation.trace import Motion, read_motion, trace_of_video
+from stringline.sim.environment.sensing import segments
+from stringline.sim.evaluation.runner import Motion, read_motion, trace_of_video
 from stringline.sim.rendering.opengl_context import drawing_context, open_graphics
 from stringline.sim.report.report import Clip
 from stringline.sim.robots.arm_appearance import RobotModel
-from stringline.sim.rollout.video import encode
+from stringline.sim.rollout.rollout import encode
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import is_third_party, open_world
 

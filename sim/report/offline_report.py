@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure as Chart
 from numpy.typing import NDArray
 
-from stringline.datasets.command.command_line import command_line
+from stringline.datasets.command.application import command_line
 from stringline.datasets.contract.contract import Camera
 from stringline.datasets.files.pages import (
     SORTING,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from stringline.datasets.command.command_line import command_line
+from stringline.datasets.command.application import command_line
 from stringline.datasets.files.atomic import write_file
 from stringline.datasets.files.pages import (
     SORTING,
@@ -42,10 +42,10 @@ from stringline.datasets.files.pages import (
     Video,
 )
 from stringline.sim.evaluation.results import EpisodeResult, Summary
-from stringline.sim.evaluation.trace import read_trace, trace_of_video
+from stringline.sim.evaluation.runner import read_trace, trace_of_video
 from stringline.sim.report.charts import reached_text, timeline
 from stringline.sim.report.scene_cloud import CLOUDS, SceneCloud
-from stringline.sim.rollout.video import poster
+from stringline.sim.rollout.rollout import poster
 from stringline.sim.statistics.intervals import Rate
 from stringline.sim.worlds.task_settings import TaskSettings
 
@@ -112,7 +112,7 @@ class Clip:
     """A video with the result of its episode.
 
     Attributes:
-        path: An mp4 file; a trace may be beside it, see `trace.py`.
+        path: An mp4 file; a trace may be beside it, see `Trace`.
         run: Name of the run in `Report.episodes`.
         cloud: First observation of the policy, as points.
         film: Another video of the episode, for people; shown first.

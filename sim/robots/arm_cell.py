@@ -19,7 +19,6 @@ from dm_control import mjcf
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments import iiwa14
 from stringline.datasets.embodiments.capsule_fitting import surface_of
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment import (
     CameraMount,
     CapsuleMount,
@@ -33,6 +32,7 @@ from stringline.datasets.embodiments.embodiment_file import (
     compile_embodiment,
     moving_joints,
 )
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS
 from stringline.datasets.embodiments.embodiment_source import (
     MENAGERIE,
     is_source,

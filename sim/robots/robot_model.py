@@ -1,7 +1,7 @@
 """The appearance of the arms: our primitives or published meshes. Both move in the same way.
 
-The meshes are those of MuJoCo Menagerie (`datasets/embodiments/menagerie_files.py`); collisions and
-motion stay ours.
+The meshes are those of MuJoCo Menagerie (`datasets/embodiments/embodiment_source.py`); collisions
+and motion stay ours.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ from dm_control import mjcf
 
 from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.embodiments.aloha import ALOHA
+from stringline.datasets.embodiments.embodiment_source import menagerie_file
 from stringline.datasets.embodiments.iiwa14 import IIWA14, IIWA14_BIMANUAL
 from stringline.datasets.embodiments.iiwa14_mjcf import STAND
-from stringline.datasets.embodiments.menagerie_files import menagerie_file
 from stringline.datasets.embodiments.mjcf_parts import DRAWN, HIDDEN
 from stringline.datasets.embodiments.transforms import Matrix, inverse, pose, quaternion
 from stringline.sim.robots.arm_appearance import RobotModel, check_robot_model

@@ -25,8 +25,7 @@ from typing import IO, Any, Protocol, Self, runtime_checkable
 
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.policies.chunks.chunk import ActionChunk
-from stringline.sim.rollout.rollout import Answer, DelayedChunk, Rollout, run_episode
-from stringline.sim.rollout.video import Video
+from stringline.sim.rollout.rollout import Answer, DelayedChunk, Rollout, Video, run_episode
 from stringline.sim.rollout.world_interface import Simulation, WorldLostError
 
 MakeWorld = Callable[[], Simulation]

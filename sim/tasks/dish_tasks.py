@@ -7,8 +7,8 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.transforms import Matrix, inverse
-from stringline.sim.props.containers import Bowl, Glass, Plate, Rack
 from stringline.sim.props.prop import Prop
+from stringline.sim.props.table_props import Bowl, Glass, Plate, Rack
 from stringline.sim.tasks.placement import draw_pose, draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState
 from stringline.sim.tasks.tabletop import GoalTask

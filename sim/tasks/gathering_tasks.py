@@ -10,9 +10,8 @@ from dm_control import mjcf
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
-from stringline.sim.props.containers import Bin, Bowl
-from stringline.sim.props.handheld import Apple, Banana, Pear, SnackBox
 from stringline.sim.props.prop import Prop
+from stringline.sim.props.table_props import Apple, Banana, Bin, Bowl, Pear, SnackBox
 from stringline.sim.tasks import handling
 from stringline.sim.tasks.placement import draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright

@@ -11,9 +11,8 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.transforms import Matrix
-from stringline.sim.props.containers import Bowl, Holder
-from stringline.sim.props.handheld import Banana, Pen
 from stringline.sim.props.prop import Prop
+from stringline.sim.props.table_props import Banana, Bowl, Holder, Pen
 from stringline.sim.tasks import handling
 from stringline.sim.tasks.placement import draw_pose, draw_yaw
 from stringline.sim.tasks.success import CLEAR_M, ContactState, in_frame, upright

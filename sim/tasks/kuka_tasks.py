@@ -6,8 +6,8 @@ import numpy as np
 from dm_control import mjcf
 
 from stringline.datasets.embodiments.transforms import Matrix, rotation_about
-from stringline.sim.props.containers import Bin, Tray
 from stringline.sim.props.insertion_parts import Block
+from stringline.sim.props.table_props import Bin, Tray
 from stringline.sim.robots.workcells import KUKA_BIMANUAL_CELL, Workcell
 from stringline.sim.tasks.hand_over_tasks import HandOverTask
 from stringline.sim.tasks.placement import UP, RandomObjectTask, draw_pose, draw_yaw

@@ -13,9 +13,8 @@ from dm_control import mjcf
 
 from stringline.datasets.embodiments.aloha import ROOTS
 from stringline.datasets.embodiments.transforms import Matrix, rotation_about
-from stringline.sim.props.containers import Bowl, Holder, Mug, Plate
-from stringline.sim.props.handheld import Banana, Pen
 from stringline.sim.props.prop import Prop
+from stringline.sim.props.table_props import Banana, Bowl, Holder, Mug, Pen, Plate
 from stringline.sim.tasks.placement import UP, Range, draw_pose
 from stringline.sim.tasks.success import ContactState, in_frame, upright
 from stringline.sim.tasks.tabletop import GoalTask

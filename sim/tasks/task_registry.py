@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from stringline.datasets.contract.argument_checks import unknown_name
-from stringline.datasets.extensions.class_names import ClassName, import_class, is_class_name
+from stringline.datasets.extensions.trust import ClassName, import_class, is_class_name
 
 if TYPE_CHECKING:
     from stringline.sim.tasks.tabletop import TabletopTask

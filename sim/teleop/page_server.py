@@ -15,10 +15,9 @@ import websockets.asyncio.server
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
+from stringline.datasets.command.installation import optional_library
 from stringline.datasets.contract.argument_checks import PORTS
-from stringline.datasets.formats.libraries import optional_library
-from stringline.policies.remote.access import ServerAccess
-from stringline.policies.remote.connection_log import connection_log
+from stringline.policies.remote.access import ServerAccess, connection_log
 
 logger = logging.getLogger(__name__)
 connections = connection_log(f"{__name__}.connections")

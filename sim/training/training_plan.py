@@ -23,7 +23,7 @@ from stringline.datasets.extensions.trust import Trust
 from stringline.datasets.loading.mixture import MixedWindows
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import StoredEpisode
-from stringline.encoders.coordinates.ray_places import RayPlaces
+from stringline.encoders.coordinates.coordinates import RayPlaces
 from stringline.encoders.training.checkpoint import ASKED_FOR, load_description
 from stringline.encoders.training.settings import process_count
 from stringline.encoders.training.trainer import Trainer

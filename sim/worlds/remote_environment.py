@@ -15,8 +15,8 @@ import numpy as np
 from stringline.datasets.cameras.resampling import checked_image_size
 from stringline.datasets.contract.contract import Array, Contract, check_action, check_observation
 from stringline.datasets.embodiments.embodiment import CameraMount, Embodiment, Vector
-from stringline.sim.environment.clock import FrameSchedule, check_time_limit
 from stringline.sim.environment.environment import StepResult
+from stringline.sim.environment.sensing import FrameSchedule, check_time_limit
 from stringline.sim.interpreters import metaworld_tasks
 from stringline.sim.interpreters.environment_process import EnvironmentProcess, Interpreter
 from stringline.sim.rollout.world_interface import World, WorldLostError

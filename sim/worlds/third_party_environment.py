@@ -17,9 +17,13 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.contract.contract import Array, Camera, Contract, check_action
 from stringline.datasets.embodiments.embodiment import Embodiment, Vector
 from stringline.datasets.embodiments.transforms import Matrix, pose
-from stringline.sim.environment.clock import FrameSchedule, check_time_limit, joint_state
 from stringline.sim.environment.environment import StepResult
-from stringline.sim.environment.world_cameras import camera_pose
+from stringline.sim.environment.sensing import (
+    FrameSchedule,
+    camera_pose,
+    check_time_limit,
+    joint_state,
+)
 from stringline.sim.rendering.rendering import (
     FAR_M,
     LARGEST_IMAGE,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
 
 GYM_ALOHA: Mapping[str, str] = {
-    "gym_aloha_transfer_cube": "gym_aloha_experts:TransferCubeExpert",
-    "gym_aloha_insertion": "gym_aloha_experts:InsertionExpert",
+    "gym_aloha_transfer_cube": "gym_aloha:TransferCubeExpert",
+    "gym_aloha_insertion": "gym_aloha:InsertionExpert",
 }
 """The tasks of gym-aloha with their experts, `module:Class` of this folder."""
 ALOHA_SIM = "aloha_sim_"

@@ -19,8 +19,7 @@ from stringline.datasets.command.installation import installed_version
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.interpreters.environment_process import Interpreter
 from stringline.sim.tasks import handling, success
-from stringline.sim.tasks.episode_options import SPREAD, STRICT, spread_of
-from stringline.sim.tasks.tabletop import TabletopTask
+from stringline.sim.tasks.tabletop import SPREAD, STRICT, TabletopTask, spread_of
 from stringline.sim.tasks.task_registry import is_remote_task, task_class
 from stringline.sim.worlds.remote_environment import remote_facts
 from stringline.sim.worlds.task_settings import TaskSettings

@@ -24,8 +24,6 @@ GROUPS = sorted(
 )
 NAMES = [f"{group}/{name}" for group in GROUPS for name in choice_names(CONFIGS, group)]
 FILES = [*COMMANDS, *NAMES]
-IN_YAML = ("data/", "format/", "layout/")
-"""Files that repeat defaults of their classes still, with comments."""
 WIDEST = 128
 
 
@@ -72,7 +70,7 @@ def test_no_file_repeats_the_default_of_a_class() -> None:
         choice = read_choice(CONFIGS, file)
         assert choice is not None
         # What a file changes of another one may be the default; an entry of a table has its name.
-        if not file.startswith(IN_YAML) and not choice.plain.get("defaults"):
+        if not choice.plain.get("defaults"):
             found = [keys for keys, value in repeated(choice.plain) if value != file.split("/")[-1]]
             assert found == [], f"{file} repeats defaults of its class"
 

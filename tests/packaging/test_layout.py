@@ -104,7 +104,7 @@ for packages in ([sys.argv[1]], []):
     sys.path += packages
     import datasets
     import accelerate
-    import stringline.encoders.pretrained.torchvision_operators as operators
+    import stringline.encoders.pretrained.initial_weights as operators
     operators.declare_torchvision_operators()  # So that it imports, which the next two need.
     import timm
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler

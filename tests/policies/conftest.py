@@ -11,7 +11,7 @@ from tests.policies.demonstrations import CONTRACT, make_store
 
 from stringline import ALOHA, Camera, ChunkPolicy, Contract, EpisodeStore
 from stringline.datasets.contract.contract import Array
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS
 from stringline.datasets.loading.statistics import Statistics, statistics_of
 from stringline.policies.checkpoints.load import add_action_statistics, build_policy
 

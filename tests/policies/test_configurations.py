@@ -12,8 +12,8 @@ from stringline.datasets.command.choices import CONFIGS, choice_names
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.coordinates.coordinates import MetricPlaces
-from stringline.encoders.positions.presets import CayleyString
-from stringline.encoders.vision.depth_inputs import ColourOnly
+from stringline.encoders.positions.rotary import CayleyString
+from stringline.encoders.vision.patches import ColourOnly
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.checkpoints.load import build_policy

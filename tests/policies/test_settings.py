@@ -15,7 +15,7 @@ import stringline.policies
 from stringline.datasets.loading.statistics import statistics_of
 from stringline.encoders.coordinates.canonical import CylindricalPlaces, SphericalPlaces
 from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces, PatchDepthPlaces
-from stringline.encoders.positions import presets
+from stringline.encoders.positions import rotary
 from stringline.encoders.positions.absolute import LearnedEncoding, SinusoidalEncoding
 from stringline.encoders.positions.frequencies import (
     AxialFrequencies,
@@ -27,7 +27,7 @@ from stringline.encoders.positions.frequencies import (
 from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, LieRE
 from stringline.encoders.positions.rotary import TensorProductString
 from stringline.encoders.training.settings import TrainerSettings
-from stringline.encoders.vision.depth_inputs import SurfaceNormals
+from stringline.encoders.vision.patches import SurfaceNormals
 from stringline.encoders.vision.vit import VisionTransformer
 from stringline.policies.action_spaces.gripper_poses import GripperPoses
 from stringline.policies.action_spaces.space import ContractActions, OpenClose
@@ -71,13 +71,13 @@ def settings() -> list[Callable[..., object]]:
 
 
 ENCODINGS = (
-    presets.Rope,
-    presets.VisionLlamaRope,
-    presets.RopeMixed,
-    presets.CayleyString,
-    presets.CirculantString,
-    presets.LiereCommute,
-    presets.RopeInLearnedBasis,
+    rotary.Rope,
+    rotary.VisionLlamaRope,
+    rotary.RopeMixed,
+    rotary.CayleyString,
+    rotary.CirculantString,
+    rotary.LiereCommute,
+    rotary.RopeInLearnedBasis,
     SinusoidalEncoding,
     TensorProductString,
     LieRE,
@@ -100,7 +100,7 @@ OTHERS = (
     *PLACES,
     FrequencyInitialisation,
     SurfaceNormals,
-    partial(VisionTransformer, presets.Rope(2, 16, 2, theta=10.0), 32),
+    partial(VisionTransformer, rotary.Rope(2, 16, 2, theta=10.0), 32),
     partial(TrainerSettings, steps=1, batch_size=1),
     partial(ObservationHistory, ages_s=[0.5]),
     partial(Execution, "temporal_ensembling"),

@@ -14,10 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 REMOTE, DEVICE = "policies/remote", "real_robot/device"
 SERVER_TESTS = tuple(
-    f"../policies/remote/{name}.py"
-    for name in ("test_access", "test_request_queue", "test_server", "test_floods")
+    f"../policies/remote/{name}.py" for name in ("test_access", "test_server", "test_floods")
 )
-YAML_TESTS = ("../datasets/files/test_yaml_file.py",)
+YAML_TESTS = ("../datasets/files/test_limits.py",)
 SOURCE_SUITES = {
     "server: ": SERVER_TESTS,
     "yaml: ": YAML_TESTS,
@@ -179,29 +178,27 @@ SOURCE_GUARDS = {
         f"{REMOTE}/server.py", "MOST_PONG_BYTES = 65536", "MOST_PONG_BYTES = 1 << 40"
     ),
     "server: idle clients": SourceGuard(
-        f"{REMOTE}/request_queue.py", "return not self.waits and", "return False and"
+        f"{REMOTE}/server.py", "return not self.waits and", "return False and"
     ),
     "server: clients that have asked": SourceGuard(
-        f"{REMOTE}/request_queue.py", "IDLE_S = 10.0", "IDLE_S = -1.0"
+        f"{REMOTE}/server.py", "IDLE_S = 10.0", "IDLE_S = -1.0"
     ),
-    "server: number of clients": _never(
-        f"{REMOTE}/request_queue.py", "len(self._taken) >= self.count"
-    ),
-    "server: turns": _never(f"{REMOTE}/request_queue.py", "self._taken"),
+    "server: number of clients": _never(f"{REMOTE}/server.py", "len(self._taken) >= self.count"),
+    "server: turns": _never(f"{REMOTE}/server.py", "self._taken"),
     "server: pauses": SourceGuard(
-        f"{REMOTE}/request_queue.py", "PAUSE_WEIGHT = 50.0", "PAUSE_WEIGHT = 1e-9"
+        f"{REMOTE}/server.py", "PAUSE_WEIGHT = 50.0", "PAUSE_WEIGHT = 1e-9"
     ),
     "server: longest lead": SourceGuard(
-        f"{REMOTE}/request_queue.py",
+        f"{REMOTE}/server.py",
         "min(PAUSE_WEIGHT * pause_s, LONGEST_LEAD_S)",
         "PAUSE_WEIGHT * pause_s",
     ),
-    "yaml: nodes": _never("datasets/files/yaml_file.py", "count > MOST_NODES"),
-    "yaml: depth": _never("datasets/files/yaml_file.py", "self._depth == DEEPEST"),
-    "yaml: cycles": _never("datasets/files/yaml_file.py", "not counts[node]"),
-    "yaml: bytes": _never("datasets/files/yaml_file.py", "len(data) > MOST_YAML_BYTES"),
-    "yaml: keys given twice": _never("datasets/files/yaml_file.py", "name in lines"),
-    "yaml: written nodes": _never("datasets/files/yaml_file.py", "self._written > MOST_WRITTEN"),
+    "yaml: nodes": _never("datasets/files/limits.py", "count > MOST_NODES"),
+    "yaml: depth": _never("datasets/files/limits.py", "self._depth == DEEPEST"),
+    "yaml: cycles": _never("datasets/files/limits.py", "not counts[node]"),
+    "yaml: bytes": _never("datasets/files/limits.py", "len(data) > MOST_YAML_BYTES"),
+    "yaml: keys given twice": _never("datasets/files/limits.py", "name in lines"),
+    "yaml: written nodes": _never("datasets/files/limits.py", "self._written > MOST_WRITTEN"),
     "process: obstacles before torque": SourceGuard(
         f"{DEVICE}/device_worker.py", "                self._check_cell()\n", ""
     ),

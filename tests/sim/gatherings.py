@@ -8,7 +8,7 @@ from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.inverse_kinematics import InverseKinematics
 from stringline.datasets.embodiments.transforms import Matrix, pose, rotation_about
 from stringline.sim.environment.environment import TaskEnvironment
-from stringline.sim.experts.grasps import downwards
+from stringline.sim.experts.motion import downwards
 from stringline.sim.props.prop import Prop
 from stringline.sim.tasks.gathering_tasks import FruitBowl, GatheringTask, StorageBin
 

@@ -24,7 +24,7 @@ from stringline.sim.evaluation.results import EpisodeResult, ResultsFile
 from stringline.sim.experiments.experiment_plan import ExperimentPlan, prepare
 from stringline.sim.experiments.recipes import with_recipes
 from stringline.sim.rollout.jobs import FINISHED
-from stringline.sim.rollout.video import Video
+from stringline.sim.rollout.rollout import Video
 from stringline.sim.statistics.trainings import recipe_difference
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from stringline import Augmentation, Camera, CropAndResize, LightAugmentation, StereoDepth
-from stringline.datasets.augmentation.appearance_augmentation import GREY, relight
-from stringline.datasets.augmentation.augment import CameraBatch, Transform
+from stringline.datasets.augmentation.augment import GREY, CameraBatch, Transform, relight
 from stringline.datasets.augmentation.camera_augmentation import crop
 
 HEIGHT, WIDTH, UNIT_M = 40, 60, 0.0001

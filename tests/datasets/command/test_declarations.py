@@ -23,7 +23,9 @@ PATH = str(Path(stringline.__file__).parents[1])
 def classes(node: object) -> Iterator[str]:
     """Yields the names of the classes in a configuration as it is written."""
     if isinstance(node, dict):
-        yield from (node[key] for key in (TARGET, SETTINGS) if key in node)
+        for key in (TARGET, SETTINGS):
+            named = node.get(key, [])
+            yield from [named] if isinstance(named, str) else named
     below = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     for each in below:
         yield from classes(each)

@@ -19,8 +19,7 @@ from zarr.storage import ZipStore
 import stringline.datasets.editing.archive
 from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.editing.archive import SUFFIX, Remote, archive, estimated_size, expand
-from stringline.datasets.store.store import format_size
-from stringline.datasets.store.verification import verify_store
+from stringline.datasets.store.store import format_size, verify_store
 from stringline.datasets.store.zarr_layout import array_name
 
 

@@ -16,8 +16,8 @@ from stringline.datasets.editing.edit import calibrate
 from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.pointclouds.camera_check import check_cameras
 from stringline.datasets.store.episode import StoredEpisode
+from stringline.datasets.store.store import verify_store
 from stringline.datasets.store.transactions import trash_of
-from stringline.datasets.store.verification import verify_store
 
 GEOMETRY = ("intrinsics", "T_base_camera")
 SIDE = 400  # The intrinsics belong to images twice as large as those of the episode.

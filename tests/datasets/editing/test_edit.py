@@ -15,7 +15,7 @@ from tests.datasets.conftest import MakeEpisode
 from tests.datasets.editing.waiting import delete_locked, waiting
 
 from stringline import Contract, EpisodeAttributes, EpisodeStore
-from stringline.datasets.contract.instructions import INSTRUCTIONS, PER_STEP
+from stringline.datasets.contract.contract import INSTRUCTIONS, PER_STEP
 from stringline.datasets.editing.derived_stores import Conditions, filter_store, merge, split_store
 from stringline.datasets.editing.edit import (
     delete,
@@ -28,8 +28,8 @@ from stringline.datasets.editing.edit import (
 )
 from stringline.datasets.files.atomic import exclusive
 from stringline.datasets.store.episode import read_episode
+from stringline.datasets.store.store import verify_store
 from stringline.datasets.store.transactions import recover, transaction, trash_of
-from stringline.datasets.store.verification import verify_store
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
 STEPS = 40

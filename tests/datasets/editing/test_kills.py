@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from stringline.datasets.editing.archive import SUFFIX, archive, expand
 from stringline.datasets.editing.edit import delete
-from stringline.datasets.store.store import EpisodeStore
+from stringline.datasets.store.store import EpisodeStore, verify_store
 from stringline.datasets.store.transactions import recover, trash_of
-from stringline.datasets.store.verification import verify_store
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / ".src")}
 KILLS = pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.stress)])

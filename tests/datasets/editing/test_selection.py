@@ -12,7 +12,7 @@ from stringline import Contract, EpisodeAttributes, EpisodeStore
 from stringline.datasets.editing.derived_stores import Conditions, filter_store, merge, split_store
 from stringline.datasets.editing.edit import delete, trim
 from stringline.datasets.files.atomic import exclusive
-from stringline.datasets.store.verification import verify_store
+from stringline.datasets.store.store import verify_store
 
 
 @pytest.fixture

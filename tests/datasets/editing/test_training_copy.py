@@ -22,7 +22,7 @@ from stringline.datasets.cameras.resampling import (
 )
 from stringline.datasets.editing.derived_stores import Resolution, cache
 from stringline.datasets.editing.edit import delete, trim
-from stringline.datasets.store.verification import verify_store
+from stringline.datasets.store.store import verify_store
 
 SIZES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
@@ -182,7 +182,7 @@ def test_chosen_cameras_only(store: EpisodeStore, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_colours_only(store: EpisodeStore, tmp_path: Path) -> None:
-    resolution = Resolution(3, 4, depth="none")
+    resolution = Resolution(3, 4, depth_method="none")
     copy = cache(store, tmp_path / "copy", resolution)
     assert verify_store(copy) == {}
     old, episode = (each.episode(copy.names()[0]) for each in (store, copy))

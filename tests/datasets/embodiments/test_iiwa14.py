@@ -6,7 +6,7 @@ import pytest
 from dm_control import mjcf
 
 from stringline import IIWA14, IIWA14_BIMANUAL, Camera, Embodiment, InverseKinematics, Vector, pose
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS
 from stringline.datasets.embodiments.iiwa14 import FACING, FINGERS, GRIPPER_Z
 from stringline.datasets.embodiments.iiwa14_mjcf import bare_arms_mjcf
 from stringline.datasets.embodiments.inverse_kinematics import OutOfReachError

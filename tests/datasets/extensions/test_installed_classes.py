@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from stringline.datasets.extensions.class_names import installed_classes
+from stringline.datasets.extensions.trust import installed_classes
 
 
 def test_entry_points_of_a_kind_are_listed(write_module: Callable[[str, str], Path]) -> None:

@@ -241,7 +241,7 @@ def read(path: Path, result: Path) -> None:
 
 def lerobot() -> Any:
     """Imports lerobot and replaces its decoder."""
-    from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+    from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 
     declare_torchvision_operators()
     module: Any = importlib.import_module("lerobot.datasets.lerobot_dataset")

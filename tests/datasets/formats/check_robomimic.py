@@ -104,7 +104,7 @@ def write(raw: Path, cameras: Path) -> None:
             demo.attrs["model_file"] = "<mujoco/>"
             demo["states"] = [[step, episode] for step in range(steps)]
             demo["actions"] = vectors(steps, episode)[:, :7]
-    from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+    from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 
     declare_torchvision_operators()
     script: Any = importlib.import_module("robomimic.scripts.dataset_states_to_obs")

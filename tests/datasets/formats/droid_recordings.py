@@ -18,7 +18,7 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 from tests.datasets.formats.test_rlds import FIXTURE, LENGTHS, MADE, framed
 
-from stringline.datasets.formats.tfds import example, records
+from stringline.datasets.formats.rlds import example, records
 
 SIZE = (36, 64)
 LEFT = "observation/exterior_image_1_left"

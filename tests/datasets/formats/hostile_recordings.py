@@ -10,7 +10,7 @@ from mcap.records import Chunk, DataEnd, Footer, Header
 from tests.datasets.formats.hostile_corpus import Edit, cases, linked_to_secret, piped, written
 from tests.datasets.formats.small_sets import databases, mcap, mcap_parts, rlds
 
-from stringline.datasets.formats.tfds import masked_crc32c
+from stringline.datasets.formats.rlds import masked_crc32c
 
 MAGIC = b"\x89MCAP0\r\n"
 TERABYTE = 2**40

@@ -33,7 +33,7 @@ from stringline.datasets.formats.foreign import (
 )
 from stringline.datasets.formats.importing import ImportedCameras, import_data
 from stringline.datasets.formats.lerobot import LeRobotReader
-from stringline.datasets.formats.tfds import example, records
+from stringline.datasets.formats.rlds import example, records
 from stringline.datasets.store.store import EpisodeStore
 
 

@@ -17,8 +17,7 @@ from tests.datasets.formats.mcap_recordings import Entry
 from stringline.datasets.formats.foreign import ForeignDataError
 from stringline.datasets.formats.importing import Outcome
 from stringline.datasets.formats.mcap import McapReader
-from stringline.datasets.formats.message_times import Resampling
-from stringline.datasets.formats.recording import Message, plain
+from stringline.datasets.formats.recording import Message, Resampling, plain
 from stringline.datasets.formats.vector_layout import NamedLayout
 from stringline.datasets.store.episode import StoredEpisode
 from stringline.datasets.store.store import EpisodeStore

@@ -18,8 +18,7 @@ from tests.datasets.formats.mcap_recordings import Entry
 from tests.datasets.formats.small_sets import MAKERS
 
 from stringline.datasets.formats.foreign import ForeignDataError
-from stringline.datasets.formats.message_images import ENCODINGS, image_of
-from stringline.datasets.formats.message_video import video_frames
+from stringline.datasets.formats.message_images import ENCODINGS, image_of, video_frames
 
 Image = NDArray[np.uint8]
 

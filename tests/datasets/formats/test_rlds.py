@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from tests.datasets.formats.conftest import Import
 
-from stringline.datasets.formats.rlds import RldsReader
-from stringline.datasets.formats.tfds import masked_crc32c
+from stringline.datasets.formats.rlds import RldsReader, masked_crc32c
 from stringline.datasets.formats.vector_layout import AlohaLayout
 
 FIXTURE = Path(__file__).parent / "fixtures" / "rlds.zip"

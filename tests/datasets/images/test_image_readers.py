@@ -16,8 +16,8 @@ from stringline.datasets.images.classification import (
     EmojiImages,
     ImageFolder,
 )
+from stringline.datasets.images.coco import RgbdImages
 from stringline.datasets.images.labelled_image import LabelledImage
-from stringline.datasets.images.rgbd_folder import RgbdImages
 
 
 def images(found: Sequence[object]) -> list[LabelledImage]:

@@ -17,9 +17,8 @@ from stringline.datasets.loading.sampler import BatchSampler
 from stringline.datasets.loading.windows import Windows
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
-from stringline.encoders.coordinates.coordinates import Coordinates, MetricPlaces
+from stringline.encoders.coordinates.coordinates import Coordinates, MetricPlaces, RayPlaces
 from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.coordinates.ray_places import RayPlaces
 
 
 def made(path: Path, contract: Contract, episodes: list[Arrays]) -> EpisodeStore:

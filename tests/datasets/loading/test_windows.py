@@ -9,8 +9,7 @@ import pytest
 from tests.datasets.conftest import Arrays, MakeEpisode
 
 from stringline import Camera, Contract, EpisodeAttributes, EpisodeStore, Windows
-from stringline.datasets.contract.contract import check_observation
-from stringline.datasets.contract.instructions import instruction_number
+from stringline.datasets.contract.contract import check_observation, instruction_number
 from stringline.datasets.loading.mixture import MixedWindows, Source
 
 LENGTHS = (20, 1, 7, 33)

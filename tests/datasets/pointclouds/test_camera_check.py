@@ -5,9 +5,8 @@ import pytest
 from tests.datasets.conftest import Knock
 
 from stringline.datasets.embodiments.transforms import inverse, pose, rotation_about
-from stringline.datasets.pointclouds.camera_check import check_cameras, size_of
+from stringline.datasets.pointclouds.camera_check import check_cameras, determined, size_of
 from stringline.datasets.pointclouds.clouds import depth_view
-from stringline.datasets.pointclouds.icp import determined
 from stringline.datasets.store.episode import StoredEpisode
 
 STEPS = (0, 80)

@@ -8,7 +8,7 @@ import pytest
 from tests.datasets.conftest import Arrays, MakeEpisode
 
 from stringline import Contract, EpisodeAttributes, EpisodeStore
-from stringline.datasets.store.verification import findings, runs
+from stringline.datasets.store.store import findings, runs
 
 STEPS = 200
 

@@ -14,7 +14,7 @@ from tests.datasets.conftest import DataCommand, MakeEpisode
 
 import stringline.datasets.store.zarr_layout
 from stringline import Camera, Contract, EpisodeAttributes, EpisodeStore
-from stringline.datasets.store.verification import verify_store
+from stringline.datasets.store.store import verify_store
 from stringline.datasets.store.zarr_layout import (
     CHECKSUM_KEY,
     array_name,

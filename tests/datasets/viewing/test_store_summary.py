@@ -1,9 +1,7 @@
 """The summary of a store is one file that a browser shows offline and without errors."""
 
 import io
-import os
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +12,7 @@ import pytest
 from matplotlib.image import imread
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from tests.browser import check_self_contained, chromium
 from tests.datasets.conftest import MakeEpisode
 
 from stringline import Contract, EpisodeAttributes, EpisodeStore
@@ -159,29 +158,8 @@ def test_a_histogram_needs_values() -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    """A Chromium without a screen and without a network."""
-    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
-    missing = [name for name, path in programs.items() if path is None]
-    assert not missing, (
-        f"{' and '.join(missing)} not found. Debian and Ubuntu: apt install chromium "
-        f"chromium-driver"
-    )
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(programs["chromium"])
-    arguments = [
-        "--headless=new",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1100,900",
-    ]
-    # Chromium refuses to run as root with its sandbox; a container's root has no other choice.
-    for argument in [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]:
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(
-        options=options, service=webdriver.ChromeService(programs["chromedriver"])
-    ) as driver:
-        driver.set_network_conditions(offline=True, latency=0, throughput=0)
+    """A browser for all tests."""
+    with chromium() as driver:
         yield driver
 
 
@@ -211,18 +189,7 @@ def test_a_browser_shows_it(browser: webdriver.Chrome, page: Path) -> None:
         entry.text for entry in browser.find_elements(By.CSS_SELECTOR, "p.stall, p.timing")
     ] == ["Stalls: none.", "Irregular frame and step times: none."]
     assert len(browser.find_elements(By.CSS_SELECTOR, "#actions svg rect")) > 20
-    for width in (1100, 500):
-        browser.set_window_size(width, 900)
-        assert (
-            browser.execute_script(
-                "return document.documentElement.scrollWidth - window.innerWidth"
-            )
-            <= 0
-        )
-    fetched = browser.execute_script(
-        "return performance.getEntriesByType('resource').map(entry => entry.name)"
-    )
-    assert [address[:60] for address in fetched if not address.startswith("data:")] == []
+    check_self_contained(browser)
     assert browser.get_log("browser") == []
     image = imread(io.BytesIO(browser.get_screenshot_as_png()))
     assert image.std() > 0.05

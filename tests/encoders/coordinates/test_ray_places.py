@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.coordinates.coordinates import MetricPlaces
+from stringline.encoders.coordinates.coordinates import MetricPlaces, RayPlaces, patches_with_spread
 from stringline.encoders.coordinates.geometry import View, patch_centres, patch_spread
-from stringline.encoders.coordinates.ray_places import RayPlaces, patches_with_spread
 
 CPU = torch.device("cpu")
 INTRINSICS = torch.tensor([[[60.0, 0, 24], [0, 60, 16], [0, 0, 1]]], dtype=torch.float64)

@@ -15,7 +15,7 @@ from stringline.encoders.coordinates.coordinates import GridPlaces
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.image_encoder import ImageEncoder, ImageEncoderSettings
 from stringline.encoders.positions.encoding import EncodingFactory
-from stringline.encoders.positions.presets import CayleyString
+from stringline.encoders.positions.rotary import CayleyString
 from stringline.encoders.vision.patches import PatchProjection
 
 SIDE = 16

@@ -24,8 +24,13 @@ from stringline.encoders.perception.studies import (
 from stringline.encoders.positions.absolute import LearnedEncoding
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
-from stringline.encoders.positions.rotary import NoEncoding, Rotary
+from stringline.encoders.positions.rotary import (
+    CayleyString,
+    CirculantString,
+    NoEncoding,
+    RopeMixed,
+    Rotary,
+)
 
 WAVES = (2.0, 8.0)
 RELATIVE: dict[str, EncodingFactory] = {

@@ -10,14 +10,18 @@ from tests.encoders.perception.conftest import SIDE, encoder
 
 from stringline.datasets.images.labelled_image import Box3d, LabelledImage, LabelledObject
 from stringline.encoders.coordinates.coordinates import GridPlaces
+from stringline.encoders.perception.box_detectors import (
+    Detector2d,
+    Detector2dSettings,
+    Detector3d,
+    Detector3dSettings,
+)
 from stringline.encoders.perception.detection_results import DetectionResults
 from stringline.encoders.perception.detector import NOTHING, Detector
-from stringline.encoders.perception.detector2d import Detector2d, Detector2dSettings
-from stringline.encoders.perception.detector3d import Detector3d, Detector3dSettings
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_network import Examples, stack
 from stringline.encoders.perception.text_tower import BytePairs, TextTower
-from stringline.encoders.vision.depth_inputs import ColourOnly, DepthChannel
+from stringline.encoders.vision.patches import ColourOnly, DepthChannel
 
 NAMES = ("ball", "box")
 PAIRS = BytePairs.trained(NAMES, 300).to_text()

@@ -9,7 +9,7 @@ from tests.encoders.perception.conftest import coloured, encoder, moving
 from tests.encoders.perception.test_detectors import CONTRACT, detector, scene, text
 
 from stringline import Classifier, ImageStore, ImageWriter, LabelledImage, TwoTowers
-from stringline.datasets.images.splits import Split
+from stringline.datasets.images.image_store import Split
 from stringline.encoders.perception.classifier import ClassifierSettings
 from stringline.encoders.perception.image_contract import ImageContract
 from stringline.encoders.perception.perception_data import PerceptionData

@@ -10,8 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from stringline.encoders.perception.perception_results import count_operations, rotation_cost
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.presets import CayleyString, RopeMixed
-from stringline.encoders.positions.rotary import NoEncoding
+from stringline.encoders.positions.rotary import CayleyString, NoEncoding, RopeMixed
 from stringline.encoders.vision.attention import LinearAttention
 from stringline.encoders.vision.patches import PatchProjection
 from stringline.encoders.vision.vit import VisionTransformer

@@ -21,9 +21,12 @@ from tests.encoders.perception.test_detectors import scene
 from stringline.datasets.command.configuration import Configuration
 from stringline.datasets.images.image_store import ImageStore, ImageWriter
 from stringline.encoders.perception.image_contract import ImageContract
-from stringline.encoders.perception.perception_checkpoint import load_perception
 from stringline.encoders.perception.perception_data import PerceptionData
-from stringline.encoders.perception.perception_network import Examples, PerceptionNetwork
+from stringline.encoders.perception.perception_network import (
+    Examples,
+    PerceptionNetwork,
+    load_perception,
+)
 from stringline.encoders.perception.perception_run import (
     InitialNetwork,
     PerceptionSettings,
@@ -31,7 +34,7 @@ from stringline.encoders.perception.perception_run import (
 )
 from stringline.encoders.perception.text_tower import PretrainedTextTower, TextTower
 from stringline.encoders.perception.two_towers import TwoTowers, TwoTowersSettings
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 from stringline.encoders.pretrained.transformers_models import EXAMPLE
 from stringline.encoders.training.checkpoint import build
 from stringline.encoders.training.optimisation import FACTOR, parameter_groups

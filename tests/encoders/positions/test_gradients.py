@@ -8,8 +8,13 @@ from torch.func import functional_call
 
 from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.presets import CayleyString, Rope, RopeInLearnedBasis
-from stringline.encoders.positions.rotary import FixedRotary, TensorProductString
+from stringline.encoders.positions.rotary import (
+    CayleyString,
+    FixedRotary,
+    Rope,
+    RopeInLearnedBasis,
+    TensorProductString,
+)
 
 
 def test_gradients_agree_with_finite_differences(encoding: PositionEncoding, draw: Draw) -> None:

@@ -12,8 +12,7 @@ from torch import Tensor
 from stringline.encoders.positions.bases import CayleyBasis
 from stringline.encoders.positions.encoding import centroid
 from stringline.encoders.positions.lie import ComRopeAp, ComRopeLd, LieRE
-from stringline.encoders.positions.presets import CayleyString, RopeMixed
-from stringline.encoders.positions.rotary import Rotary
+from stringline.encoders.positions.rotary import CayleyString, RopeMixed, Rotary
 from stringline.encoders.training.trainer import Trainer
 from stringline.encoders.vision.attention import PositionalAttention
 from stringline.encoders.vision.vit import VisionTransformer

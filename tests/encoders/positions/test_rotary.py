@@ -14,8 +14,13 @@ from stringline.encoders.positions.frequencies import (
     FrequencyFactory,
     MixedFrequencies,
 )
-from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
-from stringline.encoders.positions.rotary import RotaryEncoding
+from stringline.encoders.positions.rotary import (
+    CayleyString,
+    CirculantString,
+    Rope,
+    RopeMixed,
+    RotaryEncoding,
+)
 
 
 @pytest.mark.parametrize("block", [4, 8, 16])

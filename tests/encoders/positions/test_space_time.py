@@ -10,8 +10,14 @@ from torch import Tensor
 from stringline.encoders.positions.composite import SpaceTime, with_time
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.presets import CayleyString, CirculantString, Rope, RopeMixed
-from stringline.encoders.positions.rotary import NoEncoding, Rotary
+from stringline.encoders.positions.rotary import (
+    CayleyString,
+    CirculantString,
+    NoEncoding,
+    Rope,
+    RopeMixed,
+    Rotary,
+)
 from stringline.encoders.vision.vit import VisionTransformer
 
 SPACE: dict[str, Callable[[], Rotary]] = {

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from stringline.encoders.positions.presets import CayleyString, Rope, RopeMixed
-from stringline.encoders.positions.rotary import Rotary
+from stringline.encoders.positions.rotary import CayleyString, Rope, RopeMixed, Rotary
 
 SPAN = (0.04, 2.0)
 PRESETS: dict[str, Callable[[float], Rotary]] = {

@@ -12,7 +12,7 @@ import torch
 from stringline import Camera, Contract, EpisodeAttributes, EpisodeStore, MonocularDepth
 from stringline.datasets.contract.contract import ActionDimension
 from stringline.datasets.data import main
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 
 
 def save_model(path: Path, meaning: str) -> Any:

@@ -10,8 +10,7 @@ from stringline.encoders.coordinates.coordinates import GridPlaces, PatchDepthPl
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.encoding import RotaryPlaces
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
-from stringline.encoders.positions.rotary import Rotary
+from stringline.encoders.positions.rotary import CayleyString, CirculantString, RopeMixed, Rotary
 from stringline.encoders.pretrained.timm_models import timm_model
 from stringline.encoders.pretrained.vision_transformer import (
     FilledDepthPlaces,

@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 import torch
 
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 from stringline.encoders.pretrained.transformers_models import (
     StoredText,
     load_text_model,

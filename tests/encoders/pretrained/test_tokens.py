@@ -8,7 +8,7 @@ from torch import Tensor
 from stringline.datasets.contract.contract import Camera
 from stringline.encoders.coordinates.coordinates import GridPlaces, MetricPlaces
 from stringline.encoders.coordinates.geometry import View
-from stringline.encoders.positions.presets import CayleyString
+from stringline.encoders.positions.rotary import CayleyString
 from stringline.encoders.pretrained.backbone import PretrainedTokens
 from stringline.encoders.pretrained.vision_transformer import (
     FilledDepthPlaces,

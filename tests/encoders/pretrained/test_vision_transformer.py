@@ -12,8 +12,14 @@ from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.absolute import LearnedEncoding
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
-from stringline.encoders.positions.rotary import NoEncoding, Rotary, TensorProductString
+from stringline.encoders.positions.rotary import (
+    CayleyString,
+    CirculantString,
+    NoEncoding,
+    RopeMixed,
+    Rotary,
+    TensorProductString,
+)
 from stringline.encoders.pretrained.timm_models import TimmModel, timm_model
 from stringline.encoders.pretrained.vision_transformer import (
     FilledDepthPlaces,

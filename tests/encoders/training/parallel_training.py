@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from stringline.encoders.training.interfaces import Batch, Callbacks
-from stringline.encoders.training.stopping import process_group
+from stringline.encoders.training.monitor import process_group
 from stringline.encoders.training.trainer import Trainer
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 from stringline.encoders.training.optimisation import MovingAverage
 
 

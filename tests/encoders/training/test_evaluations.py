@@ -13,8 +13,7 @@ from torch import nn
 
 from stringline.encoders.training.checkpoint import load_description, save_checkpoint
 from stringline.encoders.training.interfaces import Callbacks
-from stringline.encoders.training.monitor import History
-from stringline.encoders.training.stopping import Stopped
+from stringline.encoders.training.monitor import History, Stopped
 
 SUCCESSES = {3: 0.25, 6: 0.75, 9: 0.5, 10: 0.5}
 METRICS = [(done - 1, {"success": success}) for done, success in SUCCESSES.items()]

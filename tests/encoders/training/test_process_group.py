@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch import distributed, nn
 
-from stringline.encoders.training.stopping import Stopped, process_group
+from stringline.encoders.training.monitor import Stopped, process_group
 
 
 @pytest.fixture

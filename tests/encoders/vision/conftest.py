@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stringline import Camera, ConvolutionalStem, MetricPlaces, RgbdTokens
 from stringline.encoders.coordinates.coordinates import RAYS, Coordinates
-from stringline.encoders.vision.depth_inputs import DepthInput
+from stringline.encoders.vision.patches import DepthInput
 
 MakeTokens = Callable[..., RgbdTokens]
 Observation = dict[str, Tensor]

@@ -10,7 +10,7 @@ from tests.encoders.conftest import Draw
 from torch import Tensor
 
 from stringline.encoders.positions.encoding import Places, PositionEncoding
-from stringline.encoders.positions.presets import RopeMixed
+from stringline.encoders.positions.rotary import RopeMixed
 from stringline.encoders.vision.attention import LinearAttention, PositionalAttention, attend
 
 

@@ -20,7 +20,7 @@ from stringline import (
     SurfaceNormals,
 )
 from stringline.encoders.coordinates.coordinates import Coordinates
-from stringline.encoders.vision.depth_inputs import DepthInput
+from stringline.encoders.vision.patches import DepthInput
 
 
 def test_only_used_keys_are_required(

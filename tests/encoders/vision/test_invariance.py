@@ -19,10 +19,13 @@ from stringline.encoders.coordinates.coordinates import MetricPlaces
 from stringline.encoders.coordinates.geometry import View
 from stringline.encoders.positions.encoding import PositionEncoding
 from stringline.encoders.positions.frequencies import MixedFrequencies
-from stringline.encoders.positions.presets import RopeMixed
-from stringline.encoders.positions.rotary import NoEncoding, RotaryEncoding
-from stringline.encoders.vision.depth_inputs import DepthChannel, DepthInput, SurfaceNormals
-from stringline.encoders.vision.patches import PatchProjection
+from stringline.encoders.positions.rotary import NoEncoding, RopeMixed, RotaryEncoding
+from stringline.encoders.vision.patches import (
+    DepthChannel,
+    DepthInput,
+    PatchProjection,
+    SurfaceNormals,
+)
 from stringline.encoders.vision.rgbd import RgbdTokens, Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 

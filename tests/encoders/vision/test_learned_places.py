@@ -9,8 +9,12 @@ from tests.encoders.vision.rgbd_network import RgbdVisionTransformer
 from torch import Tensor
 
 from stringline.datasets.contract.contract import Camera
-from stringline.encoders.coordinates.coordinates import Coordinates, GridPlaces, MetricPlaces
-from stringline.encoders.coordinates.ray_places import RayPlaces
+from stringline.encoders.coordinates.coordinates import (
+    Coordinates,
+    GridPlaces,
+    MetricPlaces,
+    RayPlaces,
+)
 from stringline.encoders.vision.patches import ConvolutionalStem, EmbeddingFactory, PatchProjection
 from stringline.encoders.vision.rgbd import LearnedPlaces, RgbdTokens
 from stringline.encoders.vision.vit import VisionTransformer

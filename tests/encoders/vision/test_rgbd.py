@@ -24,7 +24,7 @@ from stringline import (
 from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.encoders.coordinates.coordinates import Coordinates
 from stringline.encoders.training.checkpoint import build
-from stringline.encoders.vision.depth_inputs import DepthInput
+from stringline.encoders.vision.patches import DepthInput
 from stringline.encoders.vision.rgbd import Tokens
 from stringline.encoders.vision.vit import VisionTransformer
 

@@ -8,8 +8,12 @@ import torch
 from tests.encoders.conftest import Draw
 
 from stringline.encoders.positions.encoding import PositionEncoding
-from stringline.encoders.positions.presets import CayleyString, CirculantString, RopeMixed
-from stringline.encoders.positions.rotary import NoEncoding
+from stringline.encoders.positions.rotary import (
+    CayleyString,
+    CirculantString,
+    NoEncoding,
+    RopeMixed,
+)
 from stringline.encoders.vision.attention import PositionalAttention
 from stringline.encoders.vision.vit import Size, VisionTransformer
 

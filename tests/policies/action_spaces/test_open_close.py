@@ -28,9 +28,9 @@ from stringline import (
     Windows,
     load_policy,
 )
-from stringline.datasets.loading.gripper_commands import with_commands
 from stringline.datasets.loading.mixture import MixedWindows, Source
 from stringline.datasets.loading.statistics import Statistics
+from stringline.datasets.loading.window_settings import with_commands
 from stringline.policies.action_spaces.space import ActionSpace, ContractActions
 from stringline.policies.checkpoints.load import add_action_statistics, build_policy, save_policy
 from stringline.policies.chunks.chunk import ActionPrefix

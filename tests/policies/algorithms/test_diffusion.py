@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from stringline.datasets.contract.contract import Array
 from stringline.encoders.training.checkpoint import load_description
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy, masked_mean
-from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
-from stringline.policies.algorithms.samplers import (
+from stringline.policies.algorithms.denoising_policy import (
     make_scheduler,
     with_timesteps,
 )
+from stringline.policies.algorithms.diffusion import DiffusionPolicy, DiffusionSettings
 from stringline.policies.checkpoints.load import (
     SHIPPED,
 )

@@ -14,7 +14,7 @@ from tests.policies.demonstrations import CONTRACT
 from torch import Tensor
 
 from stringline import ChunkPolicy, EpisodeStore, Windows
-from stringline.datasets.contract.instructions import NUMBER_KEY
+from stringline.datasets.contract.contract import NUMBER_KEY
 from stringline.datasets.loading.statistics import Statistics
 from stringline.policies.checkpoints.load import add_action_statistics, build_policy
 

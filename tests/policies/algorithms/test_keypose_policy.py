@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from tests.policies.conftest import observation
 from torch import Tensor
 
-from stringline import ALOHA, IIWA14, Camera, Contract, KeyposePolicy, Trainer, load_policy
+from stringline import ALOHA, IIWA14, Camera, KeyposePolicy, Trainer, load_policy
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.loading.statistics import GRIPPER_POSITIONS, Statistics, statistics_of
 from stringline.policies.algorithms.keypose_policy import (
@@ -326,24 +326,30 @@ def test_a_resumed_training_equals_an_uninterrupted_one_to_the_bit(tmp_path: Pat
         assert torch.equal(value, whole[name]), name
 
 
-def test_embodiments_without_kinematics_are_refused() -> None:
-    unknown = Contract(
-        "robot_of_somebody",
-        CONTRACT.base_frame,
-        50.0,
-        CONTRACT.cameras,
-        CONTRACT.joints,
-        CONTRACT.arms,
-        CONTRACT.action,
-    )
-    with pytest.raises(ValueError, match="robot_of_somebody"):
-        build_policy(configuration(), unknown, statistics())
+ONE_ARM = IIWA14.contract([Camera("overhead", 32, 32, "simulated")], 50.0)
+UNFIT = {
+    "robot_of_somebody": ((), replace(CONTRACT, embodiment="robot_of_somebody"), None),
+    "absolute": (
+        (),
+        replace(CONTRACT, action=tuple(replace(each, mode="relative") for each in CONTRACT.action)),
+        None,
+    ),
+    "mirror": (("policy.augmentation.mirror=true",), ONE_ARM, None),
+    "gripper": (
+        (),
+        CONTRACT,
+        Statistics(
+            {"joints/position": statistics_of(lambda: iter([np.stack([ALOHA.lower, ALOHA.upper])]))}
+        ),
+    ),
+}
 
 
-def test_relative_actions_are_refused() -> None:
-    action = tuple(replace(each, mode="relative") for each in CONTRACT.action)
-    with pytest.raises(ValueError, match="absolute"):
-        build_policy(configuration(), replace(CONTRACT, action=action), statistics())
+@pytest.mark.parametrize("words", UNFIT)
+def test_contracts_and_statistics_that_do_not_fit_are_refused(words: str) -> None:
+    overrides, contract, stored = UNFIT[words]
+    with pytest.raises(ValueError, match=words):
+        build_policy(configuration(*overrides), contract, stored or statistics())
 
 
 @pytest.mark.parametrize(
@@ -364,16 +370,3 @@ def test_relative_actions_are_refused() -> None:
 def test_what_does_not_fit_is_refused(overrides: tuple[str, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make(*overrides)
-
-
-def test_a_mirror_of_one_arm_is_refused() -> None:
-    contract = IIWA14.contract([Camera("overhead", 32, 32, "simulated")], 50.0)
-    with pytest.raises(ValueError, match="mirror"):
-        build_policy(configuration("policy.augmentation.mirror=true"), contract, statistics())
-
-
-def test_statistics_without_gripper_positions_are_refused() -> None:
-    rows = np.stack([ALOHA.lower, ALOHA.upper])
-    old = Statistics({"joints/position": statistics_of(lambda: iter([rows]))})
-    with pytest.raises(ValueError, match="gripper"):
-        build_policy(configuration(), CONTRACT, old)

@@ -12,9 +12,9 @@ from torch import Tensor
 from stringline.datasets.contract.contract import Array, Contract
 from stringline.datasets.loading.statistics import Statistics
 from stringline.encoders.coordinates.coordinates import MetricPlaces, MissingDepth
-from stringline.encoders.positions.presets import CayleyString
+from stringline.encoders.positions.rotary import CayleyString
 from stringline.encoders.vision.attention import LinearAttention, PositionalAttention
-from stringline.encoders.vision.depth_inputs import DepthInput, SurfaceNormals
+from stringline.encoders.vision.patches import DepthInput, SurfaceNormals
 from stringline.encoders.vision.rgbd import RgbdTokens
 from stringline.encoders.vision.vit import AttentionFactory, VisionTransformer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy

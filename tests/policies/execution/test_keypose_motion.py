@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from stringline import ALOHA, InverseKinematics
+from stringline.datasets.embodiments.transforms import pose
 from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
-from stringline.policies.execution.motion_space import JointSpace
-from stringline.policies.execution.trajectories import MotionSettings
+from stringline.policies.execution.trajectories import JointSpace, MotionSettings
 
 Floats = NDArray[np.float64]
 Predict = Callable[[float, Floats], PredictedKeypose | None]
@@ -49,8 +49,8 @@ def is_easy(q: Floats, way: tuple[float, float]) -> bool:
     poses = ALOHA.forward_kinematics(q)
     here = q
     for _ in range(4):
-        for pose in poses.values():
-            pose[:3, 3] += 0.25 * (way[0] * pose[:3, 0] + [0.0, 0.0, way[1]])
+        for T in poses.values():
+            T[:3, 3] += 0.25 * (way[0] * T[:3, 0] + [0.0, 0.0, way[1]])
         there, errors = KINEMATICS.nearest(poses, here, tolerance=2e-4, iterations=30)
         if max(errors.values()) > 2e-4 or np.abs(there - here).max() > 0.3:
             return False
@@ -365,6 +365,59 @@ def test_an_empty_gripper_opens_and_goes_back_and_the_second_miss_changes_the_mo
         assert opening[later].max() >= 0.69
         away = distances_mm(track[later], keypose, 0)
         assert away[opening[later] > 0.6].max() > 60
+    check_smooth(track)
+
+
+@dataclass
+class Rim(Cell):
+    """A plane that stops the first gripper, with a hole that it can enter.
+
+    Attributes:
+        contact: (4, 4) pose of the gripper at the plane, above the hole; its x axis points in.
+        clearance: Distance from the axis of the hole within which it enters, m.
+    """
+
+    contact: Floats = field(default_factory=lambda: np.eye(4))
+    clearance: float = 0.001
+
+    def followed(self, target: Floats) -> Floats:
+        q = super().followed(target)
+        arm = ALOHA.arms[0]
+        poses = ALOHA.forward_kinematics(q)
+        offset = np.linalg.inv(self.contact) @ poses[arm]
+        before = np.linalg.inv(self.contact) @ ALOHA.forward_kinematics(self.q)[arm]
+        entered = np.linalg.norm(offset[1:3, 3]) < self.clearance or before[0, 3] > 0.002
+        if offset[0, 3] > 0 and not entered:
+            offset[0, 3] = 0.0
+            poses[arm] = self.contact @ offset
+            q, _ = KINEMATICS.nearest(poses, q)
+            q[GRIPPERS] = target[GRIPPERS]
+        return q
+
+
+@pytest.mark.parametrize("search_m", [0.0, 0.004])
+@pytest.mark.parametrize("beside_m", [0.0, 0.0025])
+def test_a_gripper_that_is_stopped_searches_for_the_way_in(
+    search_m: float, beside_m: float
+) -> None:
+    goal = joints_near_home(np.random.default_rng(6))
+    release = predicted([goal], (1.0, 0.0), before=0.4, after=0.8)
+    hole = release.pose[0, 0] @ pose((-0.03, beside_m, 0.0))
+    cell = Rim(motion_of(replace(SETTINGS, search_m=search_m)), contact=hole)
+    done = False
+
+    def predict(time: float, _: Floats) -> PredictedKeypose:
+        nonlocal done
+        done = done or cell.q[GRIPPERS[0]] > 0.75
+        return NOTHING if done else release
+
+    deepest = -1.0
+    for _ in range(120):
+        track = cell.run(predict, 8, every=8)
+        inside = np.linalg.inv(hole) @ ALOHA.forward_kinematics(cell.q)[ALOHA.arms[0]]
+        deepest = max(deepest, float(inside[0, 3]))
+    assert done
+    assert (deepest > 0.025) == (beside_m < cell.clearance or search_m > beside_m)
     check_smooth(track)
 
 

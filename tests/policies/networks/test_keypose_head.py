@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stringline.encoders.positions.presets import CayleyString
+from stringline.encoders.positions.rotary import CayleyString
 from stringline.policies.networks.inputs import TokenPlaces
 from stringline.policies.networks.keypose_head import (
     FLAGS,

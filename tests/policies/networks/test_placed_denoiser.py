@@ -10,8 +10,12 @@ from torch import Tensor, nn
 from stringline.encoders.positions.absolute import SinusoidalEncoding
 from stringline.encoders.positions.encoding import EncodingFactory
 from stringline.encoders.positions.lie import LieRE
-from stringline.encoders.positions.presets import CayleyString, CirculantString
-from stringline.encoders.positions.rotary import NoEncoding, TensorProductString
+from stringline.encoders.positions.rotary import (
+    CayleyString,
+    CirculantString,
+    NoEncoding,
+    TensorProductString,
+)
 from stringline.policies.networks.denoiser import TransformerDenoiser
 from stringline.policies.networks.inputs import TokenPlaces
 from stringline.policies.networks.placed_denoiser import PlacedDenoiser

@@ -12,7 +12,7 @@ from tests.policies.demonstrations import TEXTS, episode, make_store, observatio
 from tests.policies.observation.text_encoder_files import save_text_encoder
 from torch import Tensor
 
-from stringline.datasets.contract.instructions import (
+from stringline.datasets.contract.contract import (
     NUMBER_KEY,
     instruction_array,
     instruction_number,

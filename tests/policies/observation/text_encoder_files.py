@@ -7,7 +7,7 @@ import tokenizers
 import torch
 import transformers
 
-from stringline.encoders.pretrained.torchvision_operators import declare_torchvision_operators
+from stringline.encoders.pretrained.initial_weights import declare_torchvision_operators
 
 
 def save_text_encoder(folder: Path, texts: Sequence[str], width: int) -> None:

@@ -5,7 +5,7 @@ from threading import get_ident
 
 import pytest
 
-from stringline.policies.remote.request_queue import CallersThread, WorkEndedError
+from stringline.policies.remote.server import CallersThread, WorkEndedError
 
 
 def interrupt() -> None:

@@ -1,5 +1,9 @@
-"""Errors of a server: invalid messages, failing policies, full queues, interrupts and ports."""
+"""The order of clients: pauses first, then arrival, and a bounded wait.
 
+Errors of a server: invalid messages, failing policies, full queues, interrupts and ports.
+"""
+
+import asyncio
 import logging
 import re
 import socket
@@ -15,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 from websockets.sync.client import connect
 
-from stringline.policies.remote import request_queue
+from stringline.policies.remote import server
 from stringline.policies.remote.client import RemotePolicy
 from stringline.policies.remote.protocol import (
     RemoteError,
@@ -24,7 +28,87 @@ from stringline.policies.remote.protocol import (
     pack,
     unpack,
 )
-from stringline.policies.remote.server import CLIENTS, PolicyServer, serve
+from stringline.policies.remote.server import (
+    CLIENTS,
+    PAUSE_WEIGHT,
+    PolicyServer,
+    RequestQueue,
+    serve,
+)
+
+
+async def order(requests: list[tuple[str, float, float]], plan_s: float) -> list[str]:
+    """Returns names in the order of their turns; requests are (name, arrival, pause)."""
+    queue, served = RequestQueue(), list[str]()
+
+    async def ask(name: str, arrival: float, pause_s: float) -> None:
+        await asyncio.sleep(arrival)
+        async with queue.turn(pause_s):
+            served.append(name)
+            await asyncio.sleep(plan_s)
+
+    await asyncio.gather(*(ask(*request) for request in requests))
+    return served
+
+
+def test_equal_pauses_are_served_in_order_of_arrival() -> None:
+    requests = [(name, 0.01 * n, 0.0) for n, name in enumerate("abcd")]
+    assert asyncio.run(order(requests, 0.05)) == ["a", "b", "c", "d"]
+
+
+def test_a_client_after_a_pause_waits_for_one_other_at_most() -> None:
+    flood = [(name, 0.0, 0.0) for name in "abcdefgh"]
+    served = asyncio.run(order([*flood, ("robot", 0.02, 0.5)], 0.05))
+    assert served.index("robot") == 1
+
+
+@pytest.mark.parametrize(("pause_s", "lead_s"), [(0.2 / PAUSE_WEIGHT, 10.0), (100.0, 0.2)])
+def test_waiting_outweighs_a_pause_in_the_end(
+    pause_s: float, lead_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client without a pause has waited for 0.3 s; the pause of the other counts for 0.2 s."""
+    monkeypatch.setattr("stringline.policies.remote.server.LONGEST_LEAD_S", lead_s)
+    requests = [("first", 0.0, 0.0), ("waits", 0.0, 0.0), ("late", 0.3, pause_s)]
+    assert asyncio.run(order(requests, 0.4)) == ["first", "waits", "late"]
+
+
+def test_a_cancelled_client_gives_its_turn_away() -> None:
+    async def scene() -> list[str]:
+        queue, served = RequestQueue(), list[str]()
+
+        async def ask(name: str) -> None:
+            async with queue.turn(0.0):
+                served.append(name)
+                await asyncio.sleep(0.02)
+
+        first, second, third = (asyncio.create_task(ask(name)) for name in "abc")
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(first, third)
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        await ask("d")
+        return served
+
+    assert asyncio.run(scene()) == ["a", "c", "d"]
+
+
+def test_a_client_that_is_cancelled_when_it_is_called_gives_its_turn_away() -> None:
+    async def scene() -> list[str]:
+        queue, served = RequestQueue(), list[str]()
+
+        async def ask(name: str) -> None:
+            async with queue.turn(0.0):
+                served.append(name)
+
+        async with queue.turn(0.0):
+            second, third = (asyncio.create_task(ask(name)) for name in "bc")
+            await asyncio.sleep(0)
+        second.cancel()  # Its turn has come, and it does not know yet.
+        await third
+        return served
+
+    assert asyncio.run(scene()) == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +267,7 @@ def test_requests_have_a_limited_number_of_fragments_entries_and_lists(
 def test_idle_clients_give_way_to_the_client_of_arms(
     running: Callable[..., Running], *, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_queue, "IDLE_S", 0.5)
+    monkeypatch.setattr(server, "IDLE_S", 0.5)
     address = running(Drift()).address
     remote = RemotePolicy(address)
     idle = [connect(address, proxy=None) for _ in range(CLIENTS)]

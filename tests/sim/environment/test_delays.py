@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.aloha import ALOHA, START_POSE
-from stringline.sim.environment.clock import Delayed, delay_steps
 from stringline.sim.environment.environment import TaskEnvironment
+from stringline.sim.environment.sensing import Delayed, delay_steps
 from stringline.sim.tasks.task_registry import make_task
 
 CAMERAS = ("overhead", "wrist_left")

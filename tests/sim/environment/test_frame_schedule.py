@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stringline.datasets.contract.contract import Array
-from stringline.sim.environment.clock import FrameSchedule
+from stringline.sim.environment.sensing import FrameSchedule
 
 CONTROL_HZ = 50.0
 

@@ -18,8 +18,13 @@ from stringline.sim.evaluation.stored_evaluations import (
 from stringline.sim.experiments.experiment_plan import Cell
 from stringline.sim.experiments.experiment_results import ExperimentResults
 from stringline.sim.statistics.intervals import Rate
-from stringline.sim.statistics.macro import MacroMean
-from stringline.sim.statistics.paired import Pairs, difference_interval, mcnemar, seeds_needed
+from stringline.sim.statistics.paired import (
+    MacroMean,
+    Pairs,
+    difference_interval,
+    mcnemar,
+    seeds_needed,
+)
 from stringline.sim.worlds.world_versions import VERSIONS
 
 REACH: Mapping[str, Any] = {

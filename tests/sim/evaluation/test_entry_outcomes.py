@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from stringline.sim.evaluation.checkpoint_evaluation import EntryOutcome, SuiteStatistics
 from stringline.sim.evaluation.results import EpisodeResult, Summary, summaries_table
-from stringline.sim.evaluation.suite_run import EntryOutcome, SuiteStatistics
 from stringline.sim.evaluation.suites import Suite
 from stringline.sim.statistics.intervals import Rate
-from stringline.sim.statistics.macro import MacroMean
-from stringline.sim.statistics.paired import Pairs, difference_interval
+from stringline.sim.statistics.paired import MacroMean, Pairs, difference_interval
 
 RAISED = {"variation": "raised", "options": {"table_height": 0.02}}
 

@@ -18,8 +18,7 @@ from stringline.datasets.loading.keyposes import (
     sequence_of,
 )
 from stringline.policies.execution.keypose_motion import KeyposeMotion, PredictedKeypose
-from stringline.policies.execution.motion_space import TaskSpace
-from stringline.policies.execution.trajectories import MotionSettings
+from stringline.policies.execution.trajectories import MotionSettings, TaskSpace
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.worlds.remote_environment import RemoteEnvironment
 from stringline.sim.worlds.world_registry import make_any_expert

@@ -13,12 +13,11 @@ from stringline import ActionChunk, TaskEnvironment, TaskSettings
 from stringline.datasets.contract.contract import Array
 from stringline.sim.environment.environment import make_environment
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.trace import Motion, Trace, write_trace
+from stringline.sim.evaluation.runner import Motion, Trace, write_trace
 from stringline.sim.report.film import HEIGHT, WIDTH, draw_film, with_films
 from stringline.sim.report.report import Clip
 from stringline.sim.robots.arm_appearance import PRIMITIVES
-from stringline.sim.rollout.rollout import Rollout
-from stringline.sim.rollout.video import Video
+from stringline.sim.rollout.rollout import Rollout, Video
 
 TASK = TaskSettings("hand_over_banana", time_limit_s=0.4, options={"table_height": 0.02})
 SEED = 1_000_003

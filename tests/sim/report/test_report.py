@@ -18,7 +18,7 @@ import stringline.sim.report.report
 from stringline import Rate, TaskSettings
 from stringline.datasets.files.pages import Section
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.trace import Trace, write_trace
+from stringline.sim.evaluation.runner import Trace, write_trace
 from stringline.sim.report.charts import rates_chart, training_chart
 from stringline.sim.report.report import (
     Clip,
@@ -30,7 +30,7 @@ from stringline.sim.report.report import (
     system_info,
     write_report,
 )
-from stringline.sim.rollout.video import Video
+from stringline.sim.rollout.rollout import Video
 
 TASK = {"name": "t", "time_limit_s": 3.0, "frame_hz": 12.5, "options": {}}
 VOID = {"meta", "link", "br", "img", "input", "hr", "use", "path", "rect"}

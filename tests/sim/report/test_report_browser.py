@@ -1,7 +1,5 @@
 """A browser without a network shows a report: videos, filters, sorting, and a rotating cloud."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +10,14 @@ from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
+from tests.browser import check_self_contained, chromium
 from tests.sim.clouds import cloud
 
 from stringline import Rate, TaskSettings
 from stringline.sim.evaluation.results import EpisodeResult
-from stringline.sim.evaluation.trace import Trace, write_trace
+from stringline.sim.evaluation.runner import Trace, write_trace
 from stringline.sim.report.report import Clip, Report, RerunCommand, choose_clips, write_report
-from stringline.sim.rollout.video import Video
+from stringline.sim.rollout.rollout import Video
 
 
 @pytest.fixture(scope="module")
@@ -72,30 +71,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(page: Path) -> Iterator[webdriver.Chrome]:
-    """A Chromium without a screen and without a network, which has opened the report."""
-    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
-    missing = [name for name, path in programs.items() if path is None]
-    assert not missing, (
-        f"{' and '.join(missing)} not found. Debian and Ubuntu: apt install chromium "
-        f"chromium-driver"
-    )
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(programs["chromium"])
-    arguments = [
-        "--headless=new",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1100,900",
-    ]
-    # Chromium refuses to run as root with its sandbox; a container's root has no other choice.
-    for argument in [*arguments, *(["--no-sandbox"] if os.geteuid() == 0 else [])]:
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(
-        options=options, service=webdriver.ChromeService(programs["chromedriver"])
-    ) as driver:
+    """A browser that has opened the report."""
+    with chromium() as driver:
         driver.set_script_timeout(20)
-        driver.set_network_conditions(offline=True, latency=0, throughput=0)
         driver.get(page.as_uri())
         yield driver
 
@@ -237,18 +215,7 @@ def test_no_requests_no_overflow_no_log_entries(browser: webdriver.Chrome) -> No
     assert [
         f"first_seed={seed} " in command for seed, command in zip((0, 2, 1), commands, strict=True)
     ] == [True] * 3
-    for width in (1100, 500):
-        browser.set_window_size(width, 900)
-        assert (
-            browser.execute_script(
-                "return document.documentElement.scrollWidth - window.innerWidth"
-            )
-            <= 0
-        )
-    fetched = browser.execute_script(
-        "return performance.getEntriesByType('resource').map(entry => entry.name)"
-    )
-    assert [address[:60] for address in fetched if not address.startswith("data:")] == []
+    check_self_contained(browser)
     # Tests read the canvas back, which Chromium thinks could be quicker.
     assert [
         entry for entry in browser.get_log("browser") if "getImageData" not in entry["message"]

@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stringline.datasets.command.command_line import hydra_value
+from stringline.datasets.command.application import hydra_value
 from stringline.policies.execution.execution import Execution
 from stringline.sim.report.report import RerunCommand
 from stringline.sim.worlds.task_settings import TaskSettings

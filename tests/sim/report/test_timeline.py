@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from stringline.sim.evaluation.trace import Trace
+from stringline.sim.evaluation.runner import Trace
 from stringline.sim.report.charts import reached_text, timeline
 
 NAMES = ("start", "lifted_<b>", "placed", "success")

@@ -282,7 +282,7 @@ def test_without_a_folder_the_package_is_used(
     ):
         with_meshes(ALOHA_CELL)
     monkeypatch.setattr(
-        "stringline.datasets.embodiments.menagerie_files.PACKAGE", "missing_menagerie"
+        "stringline.datasets.embodiments.embodiment_source.MENAGERIE_PACKAGE", "missing_menagerie"
     )
     with pytest.raises(
         ValueError,

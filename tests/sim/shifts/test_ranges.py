@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stringline import TaskEnvironment, TaskSettings
-from stringline.sim.shifts.shift_catalogue import NAMES
+from stringline.sim.shifts.shift import NAMES
 
 TASK = "hand_over_banana"
 WORLD = {"cameras": ()}

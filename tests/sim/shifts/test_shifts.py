@@ -12,8 +12,7 @@ from stringline.datasets.command.choices import CONFIGS, choice_names, completed
 from stringline.datasets.contract.contract import Array
 from stringline.datasets.embodiments.transforms import inverse
 from stringline.sim.collection.demonstration import Recording
-from stringline.sim.shifts.shift import APART_M, CLEARANCE_M, KINDS
-from stringline.sim.shifts.shift_catalogue import NAMES
+from stringline.sim.shifts.shift import APART_M, CLEARANCE_M, KINDS, NAMES
 from stringline.sim.tasks.task_registry import make_task
 
 TASK, SEED = "hand_over_banana", 3

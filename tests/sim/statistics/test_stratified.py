@@ -6,8 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from stringline.sim.statistics.macro import stratified_mcnemar
-from stringline.sim.statistics.paired import Pairs, mcnemar
+from stringline.sim.statistics.paired import Pairs, mcnemar, stratified_mcnemar
 
 
 def enumerated(tasks: list[Pairs]) -> float:

@@ -8,7 +8,7 @@ from tests.sim.gatherings import X, Y, grasp_with_left, put, stow
 from stringline import ALOHA, Matrix, TaskEnvironment, pose, rotation_about
 from stringline.datasets.embodiments.aloha import START_POSE
 from stringline.sim.experts.gathering_experts import closed_on
-from stringline.sim.props.containers import Bowl
+from stringline.sim.props.table_props import Bowl
 from stringline.sim.tasks.gathering_tasks import FruitBowl
 
 TASK = FruitBowl.name

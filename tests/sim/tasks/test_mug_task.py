@@ -13,8 +13,7 @@ from stringline.datasets.embodiments.aloha import START_POSE
 from stringline.sim.environment.environment import StepResult
 from stringline.sim.experts import mug_expert as mug_on_plate
 from stringline.sim.experts.mug_expert import MugOnPlateExpert
-from stringline.sim.props.containers import Holder, Mug
-from stringline.sim.props.handheld import Pen
+from stringline.sim.props.table_props import Holder, Mug, Pen
 from stringline.sim.tasks.mug_task import BACK_X, BACK_Y, FRONT_X, FRONT_Y, MugOnPlate, gap
 
 X, Y, Z = np.eye(3)

@@ -15,7 +15,7 @@ from stringline.datasets.contract.contract import ActionDimension
 from stringline.datasets.store.episode import EpisodeAttributes
 from stringline.datasets.store.store import EpisodeStore
 from stringline.encoders.perception.image_contract import ImageContract
-from stringline.encoders.perception.perception_checkpoint import build_network, save_network
+from stringline.encoders.perception.perception_network import build_network, save_network
 from stringline.encoders.training.trainer import Trainer
 from stringline.policies.algorithms.chunk_policy import ChunkPolicy
 from stringline.policies.checkpoints.load import load_policy

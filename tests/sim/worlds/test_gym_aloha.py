@@ -10,7 +10,7 @@ import pytest
 from gym_aloha.env import AlohaEnv
 
 from stringline.datasets.contract.contract import check_observation
-from stringline.datasets.embodiments.catalogue import EMBODIMENTS
+from stringline.datasets.embodiments.embodiment_record import EMBODIMENTS
 from stringline.datasets.embodiments.gym_aloha import (
     FINGERS,
     GYM_ALOHA,

@@ -7,7 +7,7 @@ import pytest
 
 from stringline.datasets.contract.contract import check_episode
 from stringline.sim.collection.demonstration import record_episode
-from stringline.sim.worlds.gym_aloha_experts import InsertionExpert
+from stringline.sim.worlds.gym_aloha import InsertionExpert
 from stringline.sim.worlds.third_party_environment import ThirdPartyEnvironment
 from stringline.sim.worlds.world_registry import make_any_expert, open_third_party
 

@@ -16,8 +16,7 @@ from stringline.sim.collect import Attempt, open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.collection.demonstration import record_episode
 from stringline.sim.evaluation.runner import Evaluation
-from stringline.sim.worlds.gym_aloha import TASK_MODELS
-from stringline.sim.worlds.gym_aloha_experts import TransferCubeExpert
+from stringline.sim.worlds.gym_aloha import TASK_MODELS, TransferCubeExpert
 from stringline.sim.worlds.world_registry import (
     make_any_expert,
     open_third_party,
