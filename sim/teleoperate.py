@@ -35,7 +35,6 @@ from stringline.sim.teleop.teleop_session import Rate, StopConditions, TakeRecor
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_versions import world_versions
 
-
 if TYPE_CHECKING:  # It loads torch, which a session without a policy does not need.
     from stringline.sim.evaluation.corrected_policy import CorrectedPolicy
 
@@ -158,9 +157,7 @@ def _recipe(config: DictConfig) -> "tuple[Recipe, CorrectedPolicy | None]":
     task = TaskSettings.of(config.task)
     corrected: CorrectedPolicy | None = None
     if config.policy is not None:
-        corrected, task = resolve_name(OPEN_CORRECTED)(
-            str(config.policy), task, str(config.device)
-        )
+        corrected, task = resolve_name(OPEN_CORRECTED)(str(config.policy), task, str(config.device))
     recipe = task_recipe(
         task, varied=False, time_limit_s=config.longest_s, robot_model=config.robot.model
     )

@@ -23,7 +23,8 @@ from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.operator.live_status import print_line, reset_by_operator
 from stringline.real_robot.operator.operator_keys import MESSAGES, STOPS, Key, Keys
-from stringline.real_robot.safety.reasons import Reason
+from stringline.real_robot.safety.reasons import MESSAGES as MESSAGES_OF_REASONS
+from stringline.real_robot.safety.reasons import Mode, Reason
 
 _POLL_S = 0.02
 
@@ -71,7 +72,7 @@ class Supervision:
         held_key: Whether the arms move only while `Key.RUN` is held.
         watchers: Receive the device's recent states, oldest first, several times a second and at
             the end of each segment.
-        leaders: Leader arms with which a person may take over.
+        leaders: Leader arms, or a page in their place, with which a person may take over.
         record_by_hand: Receives the state and the target (J,) of each period in which a person
             leads.
         reconnect_s: Longest time for which a policy that cannot be reached is asked again.
@@ -107,6 +108,21 @@ class Supervision:
             if available
             else "Operator keys need a terminal; Ctrl-C makes the arms hold."
         )
+
+
+def go_home(device: DeviceProcess, embodiment: Embodiment, keys: Keys, seconds: float) -> bool:
+    """Moves arms to their home pose; returns whether they have arrived, or a key has stopped them.
+
+    After a fault that the operator resets, the motion begins again.
+    """
+    print_line("The arms move to their home pose; any operator key stops them.")
+    approach = Approach(device, embodiment, reset=lambda fault: reset_by_operator(fault, keys))
+    arrived = approach.to(
+        embodiment.home, seconds, "their home pose", lambda: keys.pressed() in STOPS
+    )
+    if not arrived:
+        print_line("The arms hold.")
+    return arrived
 
 
 _WATCH_EVERY = 10  # Cycles between two calls of the watchers.
@@ -313,17 +329,8 @@ class SupervisedRun:
         return reset
 
     def _go_home(self) -> None:
-        keys = self.supervision.keys
-        home = self.supervision.embodiment.home
-        print_line("The arms move to their home pose; any operator key stops them.")
-        approach = Approach(self.supervision.device, self.supervision.embodiment, reset=self._reset)
-        if not approach.to(
-            home,
-            self.supervision.home_s,
-            "their home pose",
-            lambda: keys.pressed() in STOPS,
-        ):
-            print_line("The arms hold.")
+        supervision = self.supervision
+        go_home(supervision.device, supervision.embodiment, supervision.keys, supervision.home_s)
 
     def _take_over(self, leaders: Teleoperation) -> Key:
         """Lets a person lead until a key ends that, and returns it.
@@ -348,12 +355,24 @@ class SupervisedRun:
     def _follow(self, leaders: Teleoperation, stop: Callable[[], bool]) -> list[str]:
         """Lets the arms follow the leaders; returns the reasons of a fault that ended this."""
         print_line("You lead.")
+        self.total.takeovers += 1
+        told = Reason(0)
+
+        def report(state: DeviceState, _: float) -> None:
+            nonlocal told
+            held = state.reasons & ~Reason.STARVED if state.mode is Mode.HOLD else Reason(0)
+            if held and held != told:
+                why = "; ".join(MESSAGES_OF_REASONS[reason] for reason in Reason if reason & held)
+                print_line(f"The safety filter holds the arms: {why}. They follow you after it.")
+            told = held
+            self._watch(state)
+
         with braked_after(self.supervision.device):
             led = leaders.run(
                 float("inf"),
                 stop=stop,
                 record=self.supervision.record_by_hand,
-                report=lambda state, _: self._watch(state),
+                report=report,
             )
         print_line(f"You led for {led.seconds:.1f} s, with {led.targets} targets.")
         return led.fault

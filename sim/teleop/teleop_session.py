@@ -179,8 +179,8 @@ class StopConditions:
 class TeleopSession:
     """Steers a world and records takes.
 
-    A take begins at the start of its seed's episode, so that its seed and actions reproduce it. With
-    a policy, it acts in takes, and a person can take over; otherwise the arms hold.
+    A take begins at the start of its seed's episode, so that its seed and actions reproduce it. A
+    policy acts in takes, and a person can take over; outside of takes the arms hold.
 
     Attributes:
         world: World of the task; its first episode begins at once.
@@ -215,6 +215,8 @@ class TeleopSession:
     result: StepResult = field(init=False)
     notice: str = field(init=False, default="")
     images: dict[str, Array] = field(init=False, default_factory=dict)
+    _hands: list[list[int]] = field(init=False, default_factory=list)
+    _joins: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         """Begins the first episode that is not in the store."""
@@ -361,7 +363,7 @@ class TeleopSession:
         self.phase = Phase.FREE
         self.notice = ""
         self.by_hand = False
-        self._hands: list[list[int]] = []
+        self._hands = []
         self._joins = False
         self.world.begin(seed, self.options)
         self.steering.reset(self.world.start)
