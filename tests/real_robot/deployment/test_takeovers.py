@@ -74,7 +74,19 @@ class Brought:
         return replace(self._device.latest().arms, time=now, position=pose)
 
 
-class LeadersHand:
+class Resetting(NoKeys):
+    """An operator who resets each fault, such as those of a machine without time to spare."""
+
+    def pressed(self, *anew: Key) -> Key | None:
+        return Key.RESET if Key.RESET in anew else None
+
+    def wait(self, *keys: Key) -> Key:
+        return Key.RESET if Key.RESET in keys else Key.END
+
+    wait_anew = wait
+
+
+class LeadersHand(Resetting):
     """An operator with leaders, who presses the key to take over and to return."""
 
     def __init__(self, leaders: Brought, times: int) -> None:
@@ -91,11 +103,6 @@ class LeadersHand:
             return Key.TAKE_OVER
         self._leaders.bring()
         return Key.TAKE_OVER if self._left else Key.END
-
-    def wait(self, *keys: Key) -> Key:
-        return Key.END
-
-    wait_anew = wait
 
 
 def visit(port: int, page: TakeoverPage, body: Embodiment, times: int) -> None:
@@ -137,7 +144,7 @@ def operator(
         brought = Brought(device)
         yield LeadersHand(brought, times), Teleoperation(brought, device, body, agree=0.6), []
         return
-    with open_page(0, device, body, HZ, NoFrames(), NoKeys()) as (page, address):
+    with open_page(0, device, body, HZ, NoFrames(), Resetting()) as (page, address):
         port = int(address.rsplit(":", 1)[1])
         person = threading.Thread(target=visit, args=(port, page, body, times), daemon=True)
         person.start()
