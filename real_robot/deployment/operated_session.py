@@ -4,13 +4,12 @@ It is the evaluation of a policy on arms without a judge: at its end the session
 rates of the policy alone, in which an episode with a takeover is no success.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from stringline.real_robot.deployment.deployment_settings import PAGE, DeploymentSettings
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
-from stringline.real_robot.deployment.supervised_run import go_home
 from stringline.real_robot.deployment.takeover_page import TakeoverPage, open_page
 from stringline.real_robot.deployment.teleop_deployment import connect_leaders
 from stringline.real_robot.operator.live_status import print_line
@@ -64,8 +63,7 @@ class OperatedSession:
 
     Attributes:
         operator: The operator.
-        robot: The robot.
-        factory: Factory of the robot.
+        home: Brings the arms to where an episode begins; returns whether they have arrived.
         episodes: Number of episodes.
         instructions: Instructions among which the operator changes; the first is the first one's.
         number: Number of the present episode, from 0.
@@ -73,8 +71,7 @@ class OperatedSession:
     """
 
     operator: Operator
-    robot: ArmedRobot
-    factory: RobotFactory
+    home: Callable[[], bool]
     episodes: int
     instructions: Sequence[str]
     number: int = field(default=-1, init=False)
@@ -106,14 +103,8 @@ class OperatedSession:
                 self._chosen += 1
             elif key is Key.END:
                 return False
-            elif self.robot.emulator is not None or self._is_home():
+            elif self.home():
                 return True
-
-    def _is_home(self) -> bool:
-        """Moves real arms to their home pose; returns whether they have arrived."""
-        seconds = self.factory.settings.home_s
-        keys = self.operator.keys
-        return not seconds or go_home(self.robot.device, self.factory.embodiment, keys, seconds)
 
     def label(self, judged: bool | None, *, helped: bool) -> tuple[bool | None, bool]:
         """Returns whether an episode succeeded, None if unknown, and whether it is kept.

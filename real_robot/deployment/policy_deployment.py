@@ -29,7 +29,7 @@ from stringline.real_robot.deployment.operated_session import (
     Operator,
     open_operator,
 )
-from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
+from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision, go_home
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.dry_run import CommandLog
@@ -429,7 +429,9 @@ class PolicyDeployment:
         settings = self._settings
         operator = open_operator(settings, self._factory, robot, stack)
         texts = list(dict.fromkeys([self._instruction(), *self._record.tasks.values()]))
-        session = OperatedSession(operator, robot, self._factory, settings.episodes, texts)
+        session = OperatedSession(
+            operator, lambda: self._is_home(robot, operator), settings.episodes, texts
+        )
         done = True
         try:
             while session.begins_another():
@@ -447,6 +449,13 @@ class PolicyDeployment:
         finally:
             session.report()
         return done
+
+    def _is_home(self, robot: ArmedRobot, operator: Operator) -> bool:
+        """Moves real arms to their home pose; returns whether they have arrived."""
+        seconds = self._settings.robot.home_s
+        if robot.emulator is not None or not seconds:
+            return True
+        return go_home(robot.device, self._factory.embodiment, operator.keys, seconds)
 
     def _recording(
         self, policy: Policy, robot: ArmedRobot, seed: int, instruction: str

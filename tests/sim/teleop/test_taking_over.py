@@ -1,5 +1,6 @@
 """A person takes over from a policy on the page: no jumps, hold-to-run, marks, labels and rates."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,18 +179,23 @@ def test_a_visitor_takes_over_by_a_key_and_its_loss_stops_the_arms(session: Tele
     server = open_server("127.0.0.1", 0)
     page = Page(server, session)
 
-    def tick(count: int) -> None:
-        for _ in range(count):
-            page.poll()
-            session.tick(watched=page.watched)
-            page.show()
+    deadline = time.monotonic() + 60.0
+
+    def tick() -> bool:
+        assert time.monotonic() < deadline
+        page.poll()
+        session.tick(watched=page.watched)
+        page.show()
+        return True
 
     try:
         with Visitor(server.get_port()) as visitor:
+            while not page.watched:
+                tick()
             visitor.click("Record")
             while session.phase is not Phase.RECORDING:
-                tick(1)
-            visitor.hold_key("Lead", lambda: tick(1) or not session.held.held)
+                tick()
+            visitor.hold_key("Lead", lambda: tick() and not (session.by_hand and session.held.held))
             target = session.steering.targets["left"]
             place = tuple(float(x) for x in target[:3, 3] + (0.0, 0.0, 0.05))
             visitor.drag("/handles/left", place, (1.0, 0.0, 0.0, 0.0))
@@ -197,15 +203,15 @@ def test_a_visitor_takes_over_by_a_key_and_its_loss_stops_the_arms(session: Tele
             moved = [0.0]
 
             def moves() -> bool:
-                tick(1)
+                tick()
                 moved.append(float(np.abs(session.steering.q - before).max()))
                 return moved[-1] < 0.02
 
             visitor.hold_key("Lead", moves)
         while session.held.held:
-            tick(1)
+            tick()
         stands = session.steering.q.copy()
-        tick(10)
+        act(session, 10)
         np.testing.assert_array_equal(session.steering.q, stands)
         assert session.by_hand  # The policy does not continue by itself.
     finally:

@@ -36,6 +36,20 @@ class Visitor:
         self.texts: dict[str, str] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        # A visitor counts once it has told where its camera is.
+        self.send(
+            _messages.ViewerCameraMessage(
+                wxyz=(1.0, 0.0, 0.0, 0.0),
+                position=(0.0, 0.0, 0.0),
+                fov=1.0,
+                near=0.1,
+                far=10.0,
+                image_height=10,
+                image_width=10,
+                look_at=(0.0, 0.0, 1.0),
+                up_direction=(0.0, 0.0, 1.0),
+            )
+        )
 
     def __enter__(self) -> "Visitor":
         return self
