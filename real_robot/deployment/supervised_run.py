@@ -162,8 +162,15 @@ class SupervisedRun:
         before anything is reported or recorded. A key acts at once, also while the policy plans.
         """
         while True:
-            with braked_after(self.supervision.device):
-                episode = self._segment(seconds, done=done, report=report)
+            try:
+                with braked_after(self.supervision.device):
+                    episode = self._segment(seconds, done=done, report=report)
+            except ValueError as error:
+                if not self.total.takeovers:
+                    raise
+                # The arms are too far for the policy where a person has led them.
+                print_line(str(error))
+                self._pressed, episode = Key.HOLD, RealTimeEpisode(late=self.total.late)
             # A fault may come up while the arms brake.
             episode.fault = episode.fault or fault_of(self.supervision.device)
             self._add(episode)
@@ -342,12 +349,18 @@ class SupervisedRun:
         def stop() -> bool:
             return self._key(Key.TAKE_OVER)
 
-        if leaders.wait(float("inf"), stop=stop, report=print_line):
+        while leaders.wait(float("inf"), stop=stop, report=print_line):
             if not self._check_fault():
                 return Key.END
-            if fault := self._follow(leaders, stop):
+            try:
+                fault = self._follow(leaders, stop)
+            except ValueError as error:  # The leaders have moved or fallen silent meanwhile.
+                print_line(f"{error} The arms hold.")
+                continue
+            if fault:
                 self.total.fault = fault
                 return Key.TAKE_OVER if self._reset(fault) else Key.END
+            break
         key = self._pressed or Key.END
         self._pressed = None
         return key if self._check_fault() else Key.END
@@ -355,7 +368,6 @@ class SupervisedRun:
     def _follow(self, leaders: Teleoperation, stop: Callable[[], bool]) -> list[str]:
         """Lets the arms follow the leaders; returns the reasons of a fault that ended this."""
         print_line("You lead.")
-        self.total.takeovers += 1
         told = Reason(0)
 
         def report(state: DeviceState, _: float) -> None:
@@ -374,5 +386,6 @@ class SupervisedRun:
                 record=self.supervision.record_by_hand,
                 report=report,
             )
+        self.total.takeovers += 1
         print_line(f"You led for {led.seconds:.1f} s, with {led.targets} targets.")
         return led.fault

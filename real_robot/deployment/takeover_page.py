@@ -38,6 +38,7 @@ _BUTTONS: Mapping[str, Key | str] = {
     "Failure": Key.FAILURE,
     "Discard": Key.DISCARD,
     "Next instruction": Key.INSTRUCTION,
+    "Start the next episode": Key.START,
 }
 # What these mean while the policy leads, while a person leads, and while the arms wait: a second
 # press of Hold must not continue.
@@ -210,7 +211,9 @@ class TakeoverPage:
     def _show_arms(self, state: DeviceState) -> None:
         capsules = self._embodiment.capsules(state.arms.position)
         ends = np.array([[capsule.start, capsule.end] for capsule in capsules])
-        self._server.scene.add_line_segments("/arms", ends, (90, 160, 250), line_width=6.0)
+        self._server.scene.add_line_segments(
+            "/arms", ends, (90, 160, 250), thickness=6.0, thickness_units="screen"
+        )
 
     def _show_images(self) -> None:
         for key, image in self._frames.frames().items():

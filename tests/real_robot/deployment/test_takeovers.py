@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -46,10 +47,13 @@ class NoFrames:
 class Swinging:
     """A policy whose plans begin anywhere near: the first joint swings about its home pose."""
 
+    plans: ClassVar[int] = 0
+
     def __init__(self, body: Embodiment) -> None:
         self._home = body.home
 
     def plan(self, observation: Observation) -> ActionChunk:
+        Swinging.plans += 1
         due = float(observation["time"]) + np.arange(40) / HZ
         way = np.tile(self._home, (40, 1))
         way[:, 0] += 0.15 * np.sin(4.0 * due)
@@ -71,7 +75,9 @@ class Brought:
     def read(self, clock: Callable[[], float]) -> ArmState:
         now = clock()
         pose = self._pose + 0.1 * np.sin(5.0 * now)
-        return replace(self._device.latest().arms, time=now, position=pose)
+        arms = self._device.latest().arms
+        misses = np.zeros_like(arms.servo_misses)  # Those of the followers are not theirs.
+        return replace(arms, time=now, position=pose, servo_misses=misses)
 
 
 class Resetting(NoKeys):
@@ -107,20 +113,22 @@ class LeadersHand(Resetting):
 
 def visit(port: int, page: TakeoverPage, body: Embodiment, times: int) -> None:
     """Takes over as often as this: drags each arm while the key is held, and gives back."""
+    leaders = page.leaders
     with Visitor(port) as visitor:
         for number in range(times):
-            visitor.hold_key("Lead", lambda: not page.leaders.leading)
-            over = after(LEAD_S)
-            visitor.hold_key("Lead", lambda over=over: not over())  # type: ignore[misc]
+            visitor.hold_key("Lead", lambda: not leaders.leading)
             for arm in body.arms:
-                T = page.leaders.steering.targets[arm]
-                shift = (0.0, 0.05 * (-1) ** number, 0.05)
+                T = leaders.steering.poses[arm]
+                shift = 0.04 * (-1) ** number * np.array([0.0, 1.0, 1.0])
                 place = tuple(float(x) for x in T[:3, 3] + shift)
                 wxyz = tuple(float(x) for x in quaternion(T[:3, :3]))
                 visitor.drag(f"/handles/{arm}", place, wxyz)
             over = after(LEAD_S)
             visitor.hold_key("Lead", lambda over=over: not over())  # type: ignore[misc]
-            until(lambda: visitor.key("Policy continues") or not page.leaders.leading)
+            plans = Swinging.plans
+            while Swinging.plans == plans:
+                visitor.key("Policy continues")
+                time.sleep(0.1)
             time.sleep(LEAD_S)
         visitor.click("End the episode")
 
