@@ -53,6 +53,7 @@ class PageLeaders:
     Attributes:
         steering: The targets.
         held: Permits motion.
+        poll: Called before each reading.
     """
 
     def __init__(self, device: DeviceProcess, embodiment: Embodiment, control_hz: float) -> None:

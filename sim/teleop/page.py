@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, quaternion
+from stringline.policies.remote.protocol import RemoteError
 from stringline.sim.teleop.gamepad import GamepadCommand, GamepadControl, is_idle
 from stringline.sim.teleop.scene_view import SceneView
 from stringline.sim.teleop.steering import (
@@ -343,7 +344,7 @@ class Page:
         try:
             request()
             self.error = ""
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RemoteError) as error:
             self.error = str(error)
 
     def show(self, speed: float = 1.0, note: str = "") -> None:

@@ -281,8 +281,8 @@ class TeleopSession:
         """Lets the policy continue with a new plan."""
         if self.policy is None or not self.by_hand:
             raise ValueError("The policy acts already, or there is none; nobody has taken over.")
-        self._close_hand()
         self.policy.begin(self.seed)
+        self._close_hand()
         self._joins = True
 
     def _close_hand(self) -> None:
@@ -315,9 +315,9 @@ class TeleopSession:
         """Begins the episode of a seed, by default the same one again, and a take of it."""
         self._check_no_take("record another one")
         seed = self._checked_seed(seed)
-        self._begin(seed)
         if self.policy is not None:
             self.policy.begin(seed)
+        self._begin(seed)
         self.recorder.begin(seed, self.world.drawn)
         self.phase = Phase.RECORDING
 

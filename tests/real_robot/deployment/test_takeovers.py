@@ -83,8 +83,11 @@ class Brought:
 class Resetting(NoKeys):
     """An operator who resets each fault, such as those of a machine without time to spare."""
 
+    _asked = False
+
     def pressed(self, *anew: Key) -> Key | None:
-        return Key.RESET if Key.RESET in anew else None
+        self._asked = Key.RESET in anew and not self._asked
+        return Key.RESET if self._asked else None
 
     def wait(self, *keys: Key) -> Key:
         return Key.RESET if Key.RESET in keys else Key.END
