@@ -411,10 +411,10 @@ def seen_by(task: TaskSettings) -> dict[str, Any]:
 
 def main() -> None:
     """The command `stringline-collect`."""
-    run("collect", _collect, complete=_completed)
+    run("collect", _collect, complete=with_task_of_policy)
 
 
-def _completed(arguments: Sequence[str]) -> list[str]:
+def with_task_of_policy(arguments: Sequence[str]) -> list[str]:
     """Adds what other options decide: the environment of a name, and the task of a policy.
 
     The record of a given policy has the task, its rule, frame rate and arm.

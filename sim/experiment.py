@@ -53,6 +53,8 @@ def run_experiment(plan: ExperimentPlan, cluster: JobCluster, parallel: int) -> 
     jobs: list[Job] = []
     recipes = {recipe.name: recipe for recipe in plan.recipes}
     for cell in plan.cells():
+        if cell.round < cell.rounds:
+            continue  # The job of the last round has the commands of all.
         needed = plan.collected(recipes[cell.recipe]).values()
         missing = [lost[folder] for folder in needed if folder in lost]
         if missing:
@@ -169,10 +171,12 @@ class Budget:
         with TemporaryDirectory(dir=plan.output, ignore_cleanup_errors=True) as folder:
             trainings = _training_speeds(plan, Path(folder))
             evaluation = _evaluation_speed(plan, Path(folder))
+            corrected_s = _corrections_s(plan, Path(folder)) if plan.rounds else 0.0
         cells = plan.cells()
         starts = plan.seeds or 50
         evaluated_s = len(cells) * (evaluation.start_s + starts * evaluation.each_s)
         fixed_s = evaluated_s + sum(trainings[cell.recipe].start_s for cell in cells)
+        fixed_s += corrected_s * sum(cell.round > 0 for cell in cells)
         each_s = sum(trainings[cell.recipe].each_s for cell in cells)
         spent_s = time.monotonic() - self.started
         steps = int((60 * self.minutes * _MARGIN - spent_s - fixed_s) / each_s)
@@ -221,6 +225,22 @@ def _evaluation_speed(plan: ExperimentPlan, folder: Path) -> Speed:
 
     logger.info("Measuring the speed of the evaluation.")
     return measure(evaluate, lambda: done[-1], plan.workers or os.cpu_count() or 1)
+
+
+def _corrections_s(plan: ExperimentPlan, folder: Path) -> float:
+    """Measures the corrections of a round with a policy of few steps, in seconds."""
+    cell = Cell(plan.recipes[0].name, 0, folder / plan.recipes[0].name, 1, 1)
+    done = [0]
+
+    def correct(episodes: int) -> None:
+        few = replace(plan, corrections=episodes)
+        commands = tuple(few.correct_command(cell, task) for task in plan.tasks)
+        _run_job(Job("corrections", commands, cell.folder, Path.cwd()))
+        done.append(episodes)
+
+    logger.info("Measuring the speed of the corrections.")
+    speed = measure(correct, lambda: done[-1], plan.workers or os.cpu_count() or 1)
+    return speed.start_s + plan.corrections * speed.each_s
 
 
 def _run_job(job: Job) -> None:

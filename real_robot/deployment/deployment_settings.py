@@ -6,7 +6,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from stringline.datasets.contract.argument_checks import NOT_NEGATIVE, POSITIVE, WHOLE, unknown_name
+from stringline.datasets.contract.argument_checks import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    WHOLE,
+    unknown_name,
+)
 from stringline.datasets.extensions.trust import OPTION
 from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import ChunkExecutor, Clock, Execution
@@ -14,6 +20,8 @@ from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.robots.robot_settings import RobotSettings, known_settings
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import check_own_arm
+
+LEADERS, PAGE = TAKEOVERS = ("leaders", "page")
 
 
 class DeploymentMode(StrEnum):
@@ -59,8 +67,11 @@ class DeploymentSettings:
         options: Options of the emulated world.
         reconnect_s: In real time, longest time for which arms hold and an absent policy server is
             asked again, s.
-        take_over: True, in real time: the key t switches to the leader arms; the episode marks an
-            intervention.
+        take_over: In real time, who may take over by the key t, which the episode marks as an
+            intervention: leaders, the leader arms; page, a page in the browser. If None, nobody.
+        page_port: Port of the page of take_over=page, of this machine only; 0: any free port.
+        episodes: In real time, episodes with the policy loaded; between them the operator labels,
+            discards and starts.
         view: Live view in rerun: spawn, FILE.rrd, or rerun+http://HOST:PORT/proxy of a running
             viewer; if None, no view.
         record: Episode store for recordings of deployments, which need log.folder; if None, no
@@ -83,7 +94,9 @@ class DeploymentSettings:
     seconds: float = 20.0
     options: Mapping[str, Any] = field(default_factory=dict)
     reconnect_s: float = 60.0
-    take_over: bool = False
+    take_over: str | None = None
+    page_port: int = 8080
+    episodes: int = 1
     view: str | None = None
     output: Path = Path("runs/deploy")
     record: Path | None = None
@@ -93,6 +106,9 @@ class DeploymentSettings:
     def __post_init__(self) -> None:
         """Checks the numbers."""
         WHOLE.check(seed=self.seed)
+        COUNT.check(episodes=self.episodes)
+        if self.take_over not in (None, *TAKEOVERS):
+            raise unknown_name("take_over", str(self.take_over), TAKEOVERS)
         POSITIVE.check(seconds=self.seconds, check_seconds=self.check_seconds)
         NOT_NEGATIVE.check(reconnect_s=self.reconnect_s)
 

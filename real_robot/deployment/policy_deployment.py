@@ -19,12 +19,17 @@ from stringline.policies.chunks.chunk import Policy
 from stringline.policies.execution.execution import MEASURED
 from stringline.real_robot.cameras.cameras import CameraReport
 from stringline.real_robot.deployment.deployment_settings import (
+    LEADERS,
     DeploymentMode,
     DeploymentSettings,
 )
 from stringline.real_robot.deployment.live_view import check_view, viewing
-from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
-from stringline.real_robot.deployment.teleop_deployment import connect_leaders
+from stringline.real_robot.deployment.operated_session import (
+    OperatedSession,
+    Operator,
+    open_operator,
+)
+from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision, go_home
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.device.dry_run import CommandLog
@@ -47,7 +52,6 @@ from stringline.real_robot.operator.live_status import (
     report_fault,
     report_outcome,
 )
-from stringline.real_robot.operator.operator_keys import TerminalKeys
 from stringline.real_robot.recording.deployment_recorder import DeploymentRecorder
 from stringline.real_robot.recording.observation_bridge import FrameSource
 from stringline.real_robot.robots.robot_factory import RobotFactory
@@ -92,6 +96,11 @@ class Recording:
             self._recorder.mark(state.arms.time, by_hand=by_hand)
         self._recorder.look(state, self._frames)
 
+    def discard(self) -> str:
+        """Leaves the episode out of the store, and says so."""
+        self._committed = True
+        return "The recording is discarded."
+
     def commit(self, success: bool | None, extra: dict[str, object]) -> str:
         """Adds the episode to the store and describes the result; `success` is None if unknown."""
         if self._committed:
@@ -134,6 +143,7 @@ class PolicyEpisode:
         instruction: The instruction of the policy.
         view: Receives every state that is shown.
         stack: Ends what the episode starts.
+        session: The session of the operator; None in lock-step.
     """
 
     settings: DeploymentSettings
@@ -144,6 +154,7 @@ class PolicyEpisode:
     recording: Recording | None
     view: Callable[[DeviceState], None]
     stack: ExitStack
+    session: OperatedSession | None = None
 
     def run_in_lock_step(self, emulator: Emulator) -> bool:
         """Runs the episode in lock-step; returns whether the task was done."""
@@ -189,10 +200,11 @@ class PolicyEpisode:
         device = self.robot.device
         embodiment = self.factory.embodiment
         settings = self.settings
+        assert self.session is not None
         robot = RealTimeRobot(device, self.robot.frames, self.policy.contract, embodiment)
         commands = self._command_log()
         divergence = self._start_twin()
-        supervision = self._supervision(commands, divergence)
+        supervision = self._supervision(self.session.operator, commands, divergence)
         start = time.monotonic()
         steps = settings.execution.replan_after(settings.execute_steps)
         run = SupervisedRun(
@@ -211,7 +223,7 @@ class PolicyEpisode:
         self._report_commands(commands)
         for line in () if divergence is None else divergence.summary(start):
             print_line(line)
-        return self._finish(result)
+        return self._finish(result, self.session)
 
     def _supervised(self, run: SupervisedRun, timing: TimingMonitor | None) -> RealTimeEpisode:
         emulator = self.robot.emulator
@@ -247,35 +259,33 @@ class PolicyEpisode:
         return Divergence(self.factory.embodiment)
 
     def _supervision(
-        self, commands: CommandLog | None, divergence: Divergence | None
+        self, operator: Operator, commands: CommandLog | None, divergence: Divergence | None
     ) -> Supervision:
         device = self.robot.device
-        keys = self.stack.enter_context(TerminalKeys(held=self.robot.held))
         watchers: list[Callable[[list[DeviceState]], None]] = [
             CameraReport(device.cameras, print_line).note
         ]
+        if operator.page is not None:
+            watchers.append(operator.page.show)
         if commands is not None:
             watchers.append(commands.note)
         if divergence is not None and device.twin is not None:
             twin = device.twin
             watchers.append(lambda states: divergence.note(states, twin.recent()))
-        leaders = None
-        if self.settings.take_over:
-            leaders, _ = connect_leaders(self.factory, device, self.stack)
         dry = self.settings.mode is DeploymentMode.DRY_RUN
         supervision = Supervision(
             device,
             self.factory.embodiment,
-            keys,
+            operator.keys,
             home_s=0.0 if dry else self.settings.robot.home_s,
             held_key=self.robot.held is not None,
             watchers=tuple(watchers),
-            leaders=leaders,
+            leaders=operator.leaders,
             reconnect_s=self.settings.reconnect_s,
         )
         if self.recording is not None:
             supervision = replace(supervision, record_by_hand=self.recording.follow_by_hand)
-        supervision.report_keys(available=keys.available)
+        supervision.report_keys(available=operator.keys.available)
         return supervision
 
     def _command_log(self) -> CommandLog | None:
@@ -290,16 +300,18 @@ class PolicyEpisode:
                 print_line(line)
             print_line(f"Commands of all cycles: {self.settings.output / 'commands.csv'}")
 
-    def _finish(self, result: RealTimeEpisode) -> bool:
+    def _finish(self, result: RealTimeEpisode, session: OperatedSession) -> bool:
         """Reports the outcome and commits the recording; for the result see `run_in_real_time`."""
         success = None
         if self.robot.emulator is not None:
             outcome = self.robot.emulator.outcome()
             success = bool(outcome["success"])
             report_outcome(success, str(outcome["stage_name"]), result.seconds)
+        success, kept = session.label(success, helped=bool(result.takeovers))
         if self.recording is not None:
             about = {"fault": result.fault, "late_cycles": result.late}
-            print_line(self.recording.commit(success, about))
+            recording = self.recording
+            print_line(recording.commit(success, about) if kept else recording.discard())
         return not result.fault if success is None else success
 
 
@@ -351,7 +363,7 @@ class PolicyDeployment:
             )
         log = None if settings.log is None else log_of_policy(settings.log, settings.checkpoint)
         session = RobotSession(self._factory, checklist, log=log, read_only=self._dry)
-        session.check(with_leaders=settings.take_over)
+        session.check(with_leaders=settings.take_over == LEADERS)
         try:
             with session:
                 robot = session.start(wanted)
@@ -387,8 +399,6 @@ class PolicyDeployment:
 
     def _run(self, policy: Policy, robot: ArmedRobot, stack: ExitStack) -> bool:
         settings = self._settings
-        if not settings.robot.lock_step:
-            self._prepare(robot)
         view = stack.enter_context(
             viewing(
                 settings.view,
@@ -400,16 +410,55 @@ class PolicyDeployment:
                 frame_hz=settings.task.frame_hz,
             )
         )
-        with self._recording(policy, robot) as kept:
-            episode = PolicyEpisode(
-                settings, self._factory, policy, self._instruction(), robot, kept, view, stack
-            )
-            if settings.robot.lock_step and robot.emulator is not None:
-                return episode.run_in_lock_step(robot.emulator)
-            return episode.run_in_real_time()
+        if not settings.robot.lock_step:
+            return self._run_session(policy, robot, view, stack)
+        assert robot.emulator is not None
+        text = self._instruction()
+        with self._recording(policy, robot, settings.seed, text) as kept:
+            episode = PolicyEpisode(settings, self._factory, policy, text, robot, kept, view, stack)
+            return episode.run_in_lock_step(robot.emulator)
+
+    def _run_session(
+        self,
+        policy: Policy,
+        robot: ArmedRobot,
+        view: Callable[[DeviceState], None],
+        stack: ExitStack,
+    ) -> bool:
+        """Runs the episodes of a session; returns whether all of them were done."""
+        settings = self._settings
+        operator = open_operator(settings, self._factory, robot, stack)
+        texts = list(dict.fromkeys([self._instruction(), *self._record.tasks.values()]))
+        session = OperatedSession(
+            operator, lambda: self._is_home(robot, operator), settings.episodes, texts
+        )
+        done = True
+        try:
+            while session.begins_another():
+                chosen = replace(settings, seed=settings.seed + session.number)
+                self._prepare(robot, chosen.seed, first=session.number == 0)
+                text = session.instruction
+                with (
+                    self._recording(policy, robot, chosen.seed, text) as kept,
+                    ExitStack() as parts,
+                ):
+                    episode = PolicyEpisode(
+                        chosen, self._factory, policy, text, robot, kept, view, parts, session
+                    )
+                    done = episode.run_in_real_time() and done
+        finally:
+            session.report()
+        return done
+
+    def _is_home(self, robot: ArmedRobot, operator: Operator) -> bool:
+        """Moves real arms to their home pose; returns whether they have arrived."""
+        seconds = self._settings.robot.home_s
+        if robot.emulator is not None or not seconds:
+            return True
+        return go_home(robot.device, self._factory.embodiment, operator.keys, seconds)
 
     def _recording(
-        self, policy: Policy, robot: ArmedRobot
+        self, policy: Policy, robot: ArmedRobot, seed: int, instruction: str
     ) -> AbstractContextManager[Recording | None]:
         settings = self._settings
         # Commands of a dry run were not sent, so they cannot serve as training data.
@@ -418,9 +467,9 @@ class PolicyDeployment:
         attributes = EpisodeAttributes(
             policy.contract,
             settings.task.name,
-            settings.seed,
+            seed,
             source="deployment",
-            instruction=self._instruction(),
+            instruction=instruction,
             extra={
                 "checkpoint": settings.checkpoint,
                 "mode": settings.mode.value,
@@ -437,12 +486,11 @@ class PolicyDeployment:
             frame_hz=settings.task.frame_hz,
         )
 
-    def _prepare(self, robot: ArmedRobot) -> None:
-        """Resets the environment, or moves the arms to their home pose."""
-        settings = self._settings
+    def _prepare(self, robot: ArmedRobot, seed: int, *, first: bool) -> None:
+        """Resets the environment, or moves the arms to their home pose before the first episode."""
         if robot.emulator is not None:
-            reset_environment(robot.emulator, robot.device, settings.seed, settings.options)
-        elif not self._dry:
+            reset_environment(robot.emulator, robot.device, seed, self._settings.options)
+        elif first and not self._dry:
             approach_home(robot, self._factory)
 
 
@@ -461,7 +509,18 @@ def _check_settings(settings: DeploymentSettings) -> None:
             "execution.delay_s in seconds, or run in real time with robot.lock_step=false."
         )
     shadow = settings.mode is DeploymentMode.SHADOW
-    if settings.robot.lock_step and (shadow or settings.take_over):
-        raise ValueError("mode=shadow and take_over=true run in real time: robot.lock_step=false.")
-    if settings.take_over and settings.mode is DeploymentMode.DRY_RUN:
-        raise ValueError("A dry run moves no arms, so a person cannot take over: take_over=false.")
+    several = settings.episodes > 1
+    if settings.robot.lock_step and (shadow or several or settings.take_over is not None):
+        raise ValueError(
+            "mode=shadow, take_over and episodes run in real time: robot.lock_step=false."
+        )
+    if settings.mode is DeploymentMode.DRY_RUN and (several or settings.take_over is not None):
+        raise ValueError(
+            "A dry run moves no arms: take_over=null episodes=1, or mode=run for a takeover or a "
+            "session."
+        )
+    if settings.take_over == LEADERS and settings.robot.leaders is None:
+        raise ValueError(
+            f"The configuration of {settings.robot.name} has no leaders: robot.leaders. To take "
+            "over in a browser: take_over=page."
+        )

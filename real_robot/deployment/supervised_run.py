@@ -23,7 +23,8 @@ from stringline.real_robot.execution.lock_step import fault_of
 from stringline.real_robot.execution.real_time import RealTimeEpisode, RealTimeRobot
 from stringline.real_robot.operator.live_status import print_line, reset_by_operator
 from stringline.real_robot.operator.operator_keys import MESSAGES, STOPS, Key, Keys
-from stringline.real_robot.safety.reasons import Reason
+from stringline.real_robot.safety.reasons import MESSAGES as MESSAGES_OF_REASONS
+from stringline.real_robot.safety.reasons import Mode, Reason
 
 _POLL_S = 0.02
 
@@ -71,7 +72,7 @@ class Supervision:
         held_key: Whether the arms move only while `Key.RUN` is held.
         watchers: Receive the device's recent states, oldest first, several times a second and at
             the end of each segment.
-        leaders: Leader arms with which a person may take over.
+        leaders: Leader arms, or a page in their place, with which a person may take over.
         record_by_hand: Receives the state and the target (J,) of each period in which a person
             leads.
         reconnect_s: Longest time for which a policy that cannot be reached is asked again.
@@ -107,6 +108,21 @@ class Supervision:
             if available
             else "Operator keys need a terminal; Ctrl-C makes the arms hold."
         )
+
+
+def go_home(device: DeviceProcess, embodiment: Embodiment, keys: Keys, seconds: float) -> bool:
+    """Moves arms to their home pose; returns whether they have arrived, or a key has stopped them.
+
+    After a fault that the operator resets, the motion begins again.
+    """
+    print_line("The arms move to their home pose; any operator key stops them.")
+    approach = Approach(device, embodiment, reset=lambda fault: reset_by_operator(fault, keys))
+    arrived = approach.to(
+        embodiment.home, seconds, "their home pose", lambda: keys.pressed() in STOPS
+    )
+    if not arrived:
+        print_line("The arms hold.")
+    return arrived
 
 
 _WATCH_EVERY = 10  # Cycles between two calls of the watchers.
@@ -146,8 +162,15 @@ class SupervisedRun:
         before anything is reported or recorded. A key acts at once, also while the policy plans.
         """
         while True:
-            with braked_after(self.supervision.device):
-                episode = self._segment(seconds, done=done, report=report)
+            try:
+                with braked_after(self.supervision.device):
+                    episode = self._segment(seconds, done=done, report=report)
+            except ValueError as error:
+                if not self.total.takeovers:
+                    raise
+                # The arms are too far for the policy where a person has led them.
+                print_line(str(error))
+                self._pressed, episode = Key.HOLD, RealTimeEpisode(late=self.total.late)
             # A fault may come up while the arms brake.
             episode.fault = episode.fault or fault_of(self.supervision.device)
             self._add(episode)
@@ -313,17 +336,8 @@ class SupervisedRun:
         return reset
 
     def _go_home(self) -> None:
-        keys = self.supervision.keys
-        home = self.supervision.embodiment.home
-        print_line("The arms move to their home pose; any operator key stops them.")
-        approach = Approach(self.supervision.device, self.supervision.embodiment, reset=self._reset)
-        if not approach.to(
-            home,
-            self.supervision.home_s,
-            "their home pose",
-            lambda: keys.pressed() in STOPS,
-        ):
-            print_line("The arms hold.")
+        supervision = self.supervision
+        go_home(supervision.device, supervision.embodiment, supervision.keys, supervision.home_s)
 
     def _take_over(self, leaders: Teleoperation) -> Key:
         """Lets a person lead until a key ends that, and returns it.
@@ -335,12 +349,18 @@ class SupervisedRun:
         def stop() -> bool:
             return self._key(Key.TAKE_OVER)
 
-        if leaders.wait(float("inf"), stop=stop, report=print_line):
+        while leaders.wait(float("inf"), stop=stop, report=print_line):
             if not self._check_fault():
                 return Key.END
-            if fault := self._follow(leaders, stop):
+            try:
+                fault = self._follow(leaders, stop)
+            except ValueError as error:  # The leaders have moved or fallen silent meanwhile.
+                print_line(f"{error} The arms hold.")
+                continue
+            if fault:
                 self.total.fault = fault
                 return Key.TAKE_OVER if self._reset(fault) else Key.END
+            break
         key = self._pressed or Key.END
         self._pressed = None
         return key if self._check_fault() else Key.END
@@ -348,12 +368,24 @@ class SupervisedRun:
     def _follow(self, leaders: Teleoperation, stop: Callable[[], bool]) -> list[str]:
         """Lets the arms follow the leaders; returns the reasons of a fault that ended this."""
         print_line("You lead.")
+        told = Reason(0)
+
+        def report(state: DeviceState, _: float) -> None:
+            nonlocal told
+            held = state.reasons & ~Reason.STARVED if state.mode is Mode.HOLD else Reason(0)
+            if held and held != told:
+                why = "; ".join(MESSAGES_OF_REASONS[reason] for reason in Reason if reason & held)
+                print_line(f"The safety filter holds the arms: {why}. They follow you after it.")
+            told = held
+            self._watch(state)
+
         with braked_after(self.supervision.device):
             led = leaders.run(
                 float("inf"),
                 stop=stop,
                 record=self.supervision.record_by_hand,
-                report=lambda state, _: self._watch(state),
+                report=report,
             )
+        self.total.takeovers += 1
         print_line(f"You led for {led.seconds:.1f} s, with {led.targets} targets.")
         return led.fault

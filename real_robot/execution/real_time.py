@@ -41,6 +41,7 @@ class RealTimeEpisode:
         refused: Number of plans that did not fit the embodiment or were too late.
         waits: Number of waits for fresh images.
         waited_for: Number of waits by camera.
+        takeovers: Number of times that a person took over.
         counts: Cycles in which each reason of the safety filter acted.
         following: Distance of commands to faster targets.
         late: Cycles that the device process skipped.
@@ -54,6 +55,7 @@ class RealTimeEpisode:
     refused: int = 0
     waits: int = 0
     waited_for: Counter[str] = field(default_factory=Counter)
+    takeovers: int = 0
     answer_ms: list[float] = field(default_factory=list)
     counts: Mapping[Reason, int] = field(default_factory=dict)
     following: FollowingError = NO_FOLLOWING_ERROR

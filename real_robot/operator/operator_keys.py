@@ -72,6 +72,10 @@ class Key(Enum):
     KEEP = "k"
     START = "s"
     RUN = "g"
+    SUCCESS = "y"
+    FAILURE = "n"
+    DISCARD = "x"
+    INSTRUCTION = "i"
 
 
 MESSAGES = {
@@ -79,10 +83,14 @@ MESSAGES = {
     Key.END: "q: stop softly and end",
     Key.HOME: "h: stop softly, move to the home pose and end",
     Key.RESET: "r: continue after a fault",
-    Key.TAKE_OVER: "t: take over with the leaders, again: give back",
+    Key.TAKE_OVER: "t: take over, again: give back",
     Key.KEEP: "k: keep a log of the last seconds",
     Key.START: "s: start the motion",
     Key.RUN: "g, held down: the arms may move",
+    Key.SUCCESS: "y: success",
+    Key.FAILURE: "n: failure",
+    Key.DISCARD: "x: discard the recording",
+    Key.INSTRUCTION: "i: next instruction",
 }
 
 # Keys that stop a motion to a pose: all but the key that has started it, which may still be held

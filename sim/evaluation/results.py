@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.files.atomic import explained_full_disk, write_all, write_file
+from stringline.sim.statistics.attempts import Attempt, rates_alone
 from stringline.sim.statistics.intervals import Rate
 
 _POSITION_SLACK_RAD = 1e-3  # A target within this distance of a limit counts as a hit.
@@ -350,6 +352,22 @@ def text_table(
         return "  ".join(aligned).rstrip()
 
     return "\n".join(line(row) for row in [head, *rows])
+
+
+def attempts_table(attempts: Sequence[Attempt]) -> str:
+    """Returns the success rates of the policy of a session alone, by instruction."""
+    helped = Counter(one.instruction for one in attempts if one.helped)
+    rows = [
+        (
+            instruction,
+            f"{rate.trials}",
+            f"{helped[instruction]}",
+            f"{rate.value * 100:.0f} %",
+            f"[{rate.low * 100:.0f}, {rate.high * 100:.0f}]",
+        )
+        for instruction, rate in rates_alone(attempts).items()
+    ]
+    return text_table(("instruction", "episodes", "helped", "alone", "95 %"), rows, words=(0,))
 
 
 def summaries_table(

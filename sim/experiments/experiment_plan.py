@@ -5,7 +5,7 @@ The folder of an experiment has a record of its plan, with which the same comman
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,26 +28,49 @@ from stringline.sim.tasks.task_registry import is_remote_task, is_user_task
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of a recipe: its seed, and the folder of training and evaluation."""
+    """One training of a recipe: its seed, the folder of its job, and its round of corrections.
+
+    Round 0 is the training on demonstrations; `rounds` is the number of those that follow.
+    """
 
     recipe: str
     seed: int
     folder: Path
+    round: int = 0
+    rounds: int = 0
+
+    @property
+    def label(self) -> str:
+        """The recipe, and the round if there are several."""
+        return f"{self.recipe}, round {self.round}" if self.rounds else self.recipe
 
     @property
     def name(self) -> str:
         """Name in messages."""
-        return f"{self.recipe}, training {self.seed}"
+        return f"{self.label}, training {self.seed}"
+
+    @property
+    def place(self) -> Path:
+        """Folder of the round."""
+        return self.folder / f"round_{self.round}" if self.round else self.folder
 
     @property
     def training(self) -> Path:
         """Output of `stringline-train`."""
-        return self.folder / "training"
+        return self.place / "training"
 
     @property
     def evaluation(self) -> Path:
         """Output of `stringline-eval`."""
-        return self.folder / "evaluation"
+        return self.place / "evaluation"
+
+    def corrections(self, task: str) -> Path:
+        """Store of the corrections with which the round begins."""
+        return self.place / "corrections" / _folder_name(task)
+
+    def at(self, number: int) -> "Cell":
+        """Returns another round of the same training."""
+        return replace(self, round=number)
 
 
 @dataclass(frozen=True)
@@ -70,6 +93,11 @@ class ExperimentPlan:
         workers: Parallel simulations of a command.
         videos: Whether evaluations record videos.
         python: Interpreter of the environments that run in another one.
+        rounds: Rounds after each training: the expert corrects its policy, and the training goes
+            on with all corrections so far.
+        corrections: Corrected episodes of each task in a round.
+        correct: Overrides of `stringline-collect` in rounds.
+        retrain: Overrides of `stringline-train` in rounds.
     """
 
     recipes: tuple[TrainingRecipe, ...]
@@ -87,6 +115,10 @@ class ExperimentPlan:
     workers: int
     videos: bool
     python: str | None = None
+    rounds: int = 0
+    corrections: int = 50
+    correct: tuple[str, ...] = ()
+    retrain: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
@@ -112,14 +144,18 @@ class ExperimentPlan:
             workers=plain["workers"],
             videos=plain["videos"],
             python=plain["python"],
+            rounds=plain["rounds"],
+            corrections=plain["corrections"],
+            correct=overrides_of(plain["correct"], "correct"),
+            retrain=overrides_of(plain["retrain"], "retrain"),
         )
         plan.check()
         return plan
 
     def check(self) -> None:
         """Raises a ValueError for settings that cannot be run."""
-        COUNT.check(trainings=self.trainings, episodes=self.episodes)
-        WHOLE.check(workers=self.workers)
+        COUNT.check(trainings=self.trainings, episodes=self.episodes, corrections=self.corrections)
+        WHOLE.check(workers=self.workers, rounds=self.rounds)
         if self.seeds is not None:
             COUNT.check(seeds=self.seeds)
         self._check_tasks()
@@ -128,6 +164,12 @@ class ExperimentPlan:
         check_command("stringline-collect", self.collect, "collect")
         check_command("stringline-train", self.train, "train")
         check_command("stringline-eval", self.evaluate, "evaluate")
+        check_command("stringline-collect", self.correct, "correct")
+        check_command("stringline-train", self.retrain, "retrain")
+        if self.rounds and not self.tasks:
+            raise ValueError(
+                "rounds needs the task in which the expert corrects: task=NAME, in place of suite."
+            )
         for recipe in self.recipes:
             where = f"The recipe {recipe.name!r}"
             check_command("stringline-train", recipe.train, where)
@@ -158,6 +200,11 @@ class ExperimentPlan:
                 f"The recipe {recipe.name!r} has its own data, so collect and dataset.path of the "
                 f"experiment have no effect on it. Omit one of them."
             )
+        if chosen and self.rounds:
+            raise ValueError(
+                f"The recipe {recipe.name!r} has its own data, which rounds cannot join with "
+                f"corrections. Omit rounds, or name the data by dataset.path of the experiment."
+            )
         if self.stores and (recipe.collect or self.collect):
             raise ValueError("dataset.path names the data, so collect has no effect. Omit one.")
         if not (chosen or self.stores or self.tasks):
@@ -169,9 +216,10 @@ class ExperimentPlan:
     def cells(self) -> list[Cell]:
         """Returns all cells; the first trainings of all recipes come first."""
         return [
-            Cell(recipe.name, seed, self._folder(recipe) / str(seed))
+            Cell(recipe.name, seed, self._folder(recipe) / str(seed), number, self.rounds)
             for seed in range(self.trainings)
             for recipe in self.recipes
+            for number in range(self.rounds + 1)
         ]
 
     def collections(self) -> list[Job]:
@@ -186,18 +234,49 @@ class ExperimentPlan:
         return list(jobs.values())
 
     def job(self, cell: Cell) -> Job:
-        """Returns the job of a cell: training and evaluation."""
-        commands = (self.train_command(cell), self.eval_command(cell))
-        return Job(cell.name, commands, cell.folder, Path.cwd())
+        """Returns the job of a cell: training and evaluation, after those of the rounds before."""
+        commands = [
+            command
+            for number in range(cell.round + 1)
+            for command in self.round_commands(cell.at(number))
+        ]
+        return Job(cell.name, tuple(commands), cell.folder, Path.cwd())
+
+    def round_commands(self, cell: Cell) -> tuple[tuple[str, ...], ...]:
+        """Returns the commands of a round: corrections, training, and evaluation."""
+        corrections = [self.correct_command(cell, task) for task in self.tasks if cell.round]
+        return (*corrections, self.train_command(cell), self.eval_command(cell))
+
+    def correct_command(self, cell: Cell, task: str) -> tuple[str, ...]:
+        """Returns the command in which the expert corrects the policy of the round before."""
+        return (
+            "stringline-collect",
+            _task(task),
+            f"policy={_path(cell.at(cell.round - 1).training / 'checkpoint')}",
+            f"episodes={self.corrections}",
+            f"first_seed={FIRST_SEED_OF_ROUNDS * cell.round}",
+            f"workers={self.workers}",
+            *self.correct,
+            f"output={_path(cell.corrections(task))}",
+        )
 
     def train_command(self, cell: Cell) -> tuple[str, ...]:
-        """Returns the command of a training."""
+        """Returns the command of a training; in a round it goes on with the policy before."""
         recipe = self._recipe(cell.recipe)
+        overrides = (*self.train, *recipe.train)
+        if cell.round:
+            before = cell.at(cell.round - 1).training / "checkpoint"
+            overrides = (
+                *overrides,
+                f"initialise_from={_path(before)}",
+                "keep_normalisation=true",
+                *([] if any(map(_is_share, self.retrain)) else [f"{SHARE_OF_CORRECTIONS}0.5"]),
+                *self.retrain,
+            )
         return (
             "stringline-train",
-            *self.data(recipe),
-            *self.train,
-            *recipe.train,
+            *self.data(recipe, cell),
+            *overrides,
             f"trainer.seed={cell.seed}",
             f"output={_path(cell.training)}",
         )
@@ -251,14 +330,21 @@ class ExperimentPlan:
         common = self.output / "demonstrations"
         own = self._folder(recipe) / "demonstrations"
         folder = own if recipe.collect else common
-        return {task: folder / task.replace(":", ".") for task in self.tasks}
+        return {task: folder / _folder_name(task) for task in self.tasks}
 
-    def data(self, recipe: TrainingRecipe) -> tuple[str, ...]:
-        """Returns the overrides that choose the data of a training."""
+    def data(self, recipe: TrainingRecipe, cell: Cell | None = None) -> tuple[str, ...]:
+        """Returns the overrides that choose the data of a training.
+
+        In a round these are also the corrections so far.
+        """
         if names_data((*self.train, *recipe.train)):
             return ()
         paths = [folder / "store" for folder in self.collected(recipe).values()]
-        stores = [_path(path) for path in paths or map(Path, self.stores)]
+        paths = paths or [*map(Path, self.stores)]
+        if cell is not None:
+            rounds = map(cell.at, range(1, cell.round + 1))
+            paths += [each.corrections(task) for each in rounds for task in self.tasks]
+        stores = [_path(path) for path in paths]
         if len(stores) == 1:
             return (f"dataset.path={stores[0]}",)
         listed = ",".join(f"{{path:{store}}}" for store in stores)
@@ -278,8 +364,20 @@ def _task(name: str) -> str:
     return f"task.name={hydra_value(name)}" if is_user_task(name) else f"task={name}"
 
 
+def _folder_name(task: str) -> str:
+    return task.replace(":", ".")
+
+
 def _path(path: Path) -> str:
     return hydra_value(str(path))
+
+
+FIRST_SEED_OF_ROUNDS = 100_000  # Demonstrations begin at 10000, evaluations at 1000000.
+SHARE_OF_CORRECTIONS = "dataset.corrections="
+
+
+def _is_share(override: str) -> bool:
+    return override.startswith(SHARE_OF_CORRECTIONS)
 
 
 RECORD = "experiment.json"
@@ -288,7 +386,7 @@ RECORD = "experiment.json"
 def prepare(plan: ExperimentPlan) -> None:
     """Creates the folder of an experiment, or checks that it holds this experiment.
 
-    Recipes, trainings and seeds of evaluations may be added.
+    Recipes, trainings, rounds and seeds of evaluations may be added.
 
     Raises:
         ValueError: A recipe or the evaluation differs from that of the folder.
@@ -304,14 +402,16 @@ def prepare(plan: ExperimentPlan) -> None:
                 f"{_differing(recipe, before)}. Trainings of different recipes are no replicates: "
                 f"choose another name for it, or another output."
             )
-    if there and there["evaluation"] != here["evaluation"]:
-        raise ValueError(
-            f"The evaluations of {plan.output} were {_text(there['evaluation'])}; now they are "
-            f"{_text(here['evaluation'])}. Choose another output."
-        )
+    for name in ("evaluation", "rounds"):
+        before, now = there.get(name), here.get(name)
+        if before is not None and now is not None and before != now:
+            raise ValueError(
+                f"The {name.rstrip('s')}s of {plan.output} were {_text(before)}; now they are "
+                f"{_text(now)}. Choose another output."
+            )
     recipes = {**there.get("recipes", {}), **here["recipes"]}
     plan.output.mkdir(parents=True, exist_ok=True)
-    write_file(file, json.dumps({**here, "recipes": recipes}, indent=1).encode())
+    write_file(file, json.dumps({**there, **here, "recipes": recipes}, indent=1).encode())
     write_tasks(plan)
 
 
@@ -337,7 +437,13 @@ def _record(plan: ExperimentPlan) -> dict[str, Any]:
         recipes[recipe.name] = [*data, *plan.train, *recipe.train]
     first = [] if plan.first_seed is None else [f"first_seed={plan.first_seed}"]
     tasks = [f"task=[{','.join(plan.tasks)}]"] if len(plan.tasks) > 1 else plan.measured()
-    return {"recipes": recipes, "evaluation": [*tasks, *first, *plan.evaluate]}
+    found: dict[str, Any] = {
+        "recipes": recipes,
+        "evaluation": [*tasks, *first, *plan.evaluate],
+    }
+    if plan.rounds:
+        found["rounds"] = [f"corrections={plan.corrections}", *plan.correct, *plan.retrain]
+    return found
 
 
 def _differing(overrides: Sequence[str], others: Sequence[str]) -> str:

@@ -133,11 +133,11 @@ class ExperimentResults:
         found = {cell: read_evaluation(cell.name, cell.evaluation) for cell in cells}
         starts = _common_starts(list(found.values()))
         outcomes = {
-            recipe: _outcomes([found[cell] for cell in cells if cell.recipe == recipe], starts)
-            for recipe in dict.fromkeys(cell.recipe for cell in cells)
+            recipe: _outcomes([found[cell] for cell in cells if cell.label == recipe], starts)
+            for recipe in dict.fromkeys(cell.label for cell in cells)
         }
         seeds = {
-            recipe: [cell.seed for cell in cells if cell.recipe == recipe] for recipe in outcomes
+            recipe: [cell.seed for cell in cells if cell.label == recipe] for recipe in outcomes
         }
         groups = [[task] for task in starts] + ([list(starts)] if len(starts) > 1 else [])
         rows = [
@@ -318,7 +318,7 @@ def experiment_report(
     """
     first: dict[str, Cell] = {}
     for cell in results.evaluations:
-        first.setdefault(cell.recipe, cell)
+        first.setdefault(cell.label, cell)
     starts = [f"{task}: {len(seeds)}" for task, seeds in results.starts.items()]
     return Report(
         title=f"{', '.join(first)}: comparison of recipes",
@@ -343,12 +343,17 @@ def _sections(
     plan: ExperimentPlan, results: ExperimentResults, failures: Mapping[str, str]
 ) -> list[Section]:
     rates_chart, differences_chart, curves_chart = _charts(results)
+    rounds: list[Content] = []
+    if plan.rounds:
+        note = "A colour is a recipe, a line its mean, a bar its interval, a circle a training."
+        rounds = [Card(Svg(_rounds_chart(results))), Text(note, "quiet")]
     curves: list[Content] = [
         Card(Svg(curves_chart)),
         Text("A colour is a recipe, a line a training.", "quiet"),
     ]
     return [
         Section("recipes", "Success of the recipes", _recipes(results, failures, rates_chart)),
+        Section("rounds", "Success over the rounds", rounds),
         Section("comparison", "Differences", _compared(results, differences_chart)),
         Section("curves", "Learning curves", curves if curves_chart else []),
         Section("cells", "Trainings", [Card(_cells(plan, results, failures))]),
@@ -450,8 +455,25 @@ def _charts(results: ExperimentResults) -> tuple[str, str, str]:
     curves: dict[str, list[LearningCurve]] = {}
     for cell in results.evaluations:
         curve = learning_curve(cell.training / "checkpoint")
-        curves.setdefault(cell.recipe, []).append(curve)
+        curves.setdefault(cell.label, []).append(curve)
     return estimates_chart(rates, "recipes"), compared, curves_chart(curves)
+
+
+def _rounds_chart(results: ExperimentResults) -> str:
+    """Returns the chart of the success over the rounds of corrections, over all tasks."""
+    from stringline.sim.report.charts import RoundPoint, rounds_chart
+
+    last = results.rows[-1].task
+    rows = {row.recipe: row for row in results.rows if row.task == last}
+    curves: dict[str, list[RoundPoint]] = {}
+    for cell in {cell.label: cell for cell in results.evaluations}.values():
+        row = rows[cell.label]
+        rates = tuple(rate.value for rate in row.trainings.values())
+        low, high = row.interval or (row.mean, row.mean)
+        curves.setdefault(cell.recipe, []).append(
+            RoundPoint(cell.round, row.mean, low, high, rates)
+        )
+    return rounds_chart({name: sorted(points) for name, points in curves.items()})
 
 
 def _notes(results: ExperimentResults) -> list[str]:
@@ -482,10 +504,10 @@ def _cells(plan: ExperimentPlan, results: ExperimentResults, failures: Mapping[s
             for task in (stored.tasks if stored else ())
         ]
         report = cell.evaluation / "report.html"
-        commands = (plan.train_command(cell), plan.eval_command(cell))
+        commands = plan.round_commands(cell)
         rows.append(
             (
-                cell.recipe,
+                cell.label,
                 cell.seed,
                 ", ".join(rates) or f"failed: {failures.get(cell.name, 'no results')}",
                 Link(str(report.relative_to(plan.output)), "episodes and videos")
@@ -494,7 +516,7 @@ def _cells(plan: ExperimentPlan, results: ExperimentResults, failures: Mapping[s
                 Fold(
                     "commands",
                     Code("\n".join(shlex.join(command) for command in commands)),
-                    label=f"Commands of {cell.recipe}, training {cell.seed}",
+                    label=f"Commands of {cell.name}",
                 ),
             )
         )

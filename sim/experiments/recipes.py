@@ -17,7 +17,7 @@ from stringline.datasets.contract.argument_checks import unknown_name
 from stringline.datasets.files.limits import parse_yaml, read_yaml
 
 # Options that are lists or mappings of overrides, which Hydra's grammar does not allow unquoted.
-LISTS_OF_OVERRIDES = ("recipes", "train", "collect", "evaluate")
+LISTS_OF_OVERRIDES = ("recipes", "train", "collect", "evaluate", "correct", "retrain")
 # What the experiment itself sets, by command.
 RESERVED: Mapping[str, tuple[str, ...]] = {
     "stringline-train": ("output", "trainer.seed"),

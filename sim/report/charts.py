@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -445,6 +445,48 @@ def estimates_chart(rows: Sequence[EstimateRow], name: str, *, differences: bool
     style(axes, grid="x")
     figure.set_size_inches(8.6, height + 0.2 * differences)
     return svg(figure, name)
+
+
+class RoundPoint(NamedTuple):
+    """The success of a recipe after a round: its mean, interval, and that of each training."""
+
+    round: int
+    value: float
+    low: float
+    high: float
+    points: tuple[float, ...]
+
+
+def rounds_chart(curves: Mapping[str, Sequence[RoundPoint]]) -> str:
+    """Returns a chart of the success over the rounds, a colour for each recipe."""
+    figure = Figure(figsize=(7.2, 2.9))
+    axes = figure.subplots()
+    for number, (name, points) in enumerate(curves.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        rounds = [point.round for point in points]
+        reach = np.array([(p.value - p.low, p.high - p.value) for p in points]).T.clip(0)
+        axes.errorbar(
+            rounds,
+            [point.value for point in points],
+            yerr=reach,
+            color=colour,
+            linestyle=LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)],
+            marker="o",
+            markersize=5,
+            capsize=4,
+            label=name.replace("$", r"\$"),
+        )
+        for point in points:
+            places = [point.round] * len(point.points)
+            axes.plot(places, point.points, "o", color=TEXT, markersize=3.5, fillstyle="none")
+    axes.set_xticks(sorted({point.round for points in curves.values() for point in points}))
+    axes.set_xlabel("round of corrections")
+    axes.set_ylim(-0.02, 1.02)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    style(axes, grid="y")
+    axes.legend(frameon=False, labelcolor=TEXT, loc="best")
+    figure.tight_layout()
+    return svg(figure, "rounds")
 
 
 def curves_chart(curves: Mapping[str, Sequence[LearningCurve]]) -> str:

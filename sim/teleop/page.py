@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.embodiments.transforms import Matrix, quaternion
+from stringline.policies.remote.protocol import RemoteError
 from stringline.sim.teleop.gamepad import GamepadCommand, GamepadControl, is_idle
 from stringline.sim.teleop.scene_view import SceneView
 from stringline.sim.teleop.steering import (
@@ -25,6 +26,7 @@ from stringline.sim.teleop.steering import (
     pose_of_angles,
     pose_of_quaternion,
 )
+from stringline.sim.teleop.taking_over import ActingPolicy, add_takeover
 from stringline.sim.teleop.teleop_session import Phase, TeleopSession
 
 STEP_OPENING = 0.05
@@ -214,6 +216,7 @@ AMBIENT = 3.0
 RED = "#ff6b6b"
 AMBER = "#ffb74d"
 GREEN = "#69db7c"
+LABELS = {"by the task": None, "success": True, "failure": False}
 
 
 def mosaic(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
@@ -235,11 +238,12 @@ def status_html(session: TeleopSession, speed: float, notes: Sequence[str]) -> s
     `speed` is that of the world as a share of real time.
     """
     task = session.world.task
+    instruction = task.instruction if session.policy is None else session.policy.instruction
     result = session.result
     stage = f"stage {result.stage} of {len(task.stages) - 1}: {task.stages[result.stage]}"
     success = _coloured("yes", GREEN) if result.success else "no"
     lines = [
-        f"<b>{html.escape(task.instruction)}</b>",
+        f"<b>{html.escape(instruction)}</b>",
         _recording(session),
         f"{html.escape(stage)}; success: {success}",
         f"{result.time:.1f} s, {100 * speed:.0f} % of real time",
@@ -255,6 +259,8 @@ def _recording(session: TeleopSession) -> str:
     phase = str(session.phase)
     if session.phase is not Phase.FREE:
         phase = _coloured(phase, RED)
+    if session.policy is not None and session.phase is Phase.RECORDING:
+        phase += f", {_coloured('you lead', AMBER) if session.by_hand else 'the policy leads'}"
     if recorder.open:
         phase += f", {recorder.steps / session.world.contract.control_hz:.1f} s"
     return f"{phase}; seed {session.seed}; {len(recorder.kept)} kept"
@@ -308,6 +314,8 @@ class Page:
         self._scene = SceneView(server, session.world.physics.model.ptr)
         self._status = server.gui.add_html("")
         self._add_buttons()
+        if session.policy is not None:
+            self._add_policy(session.policy)
         self._add_images()
         arms = session.world.contract.arms
         self._arms = [
@@ -336,7 +344,7 @@ class Page:
         try:
             request()
             self.error = ""
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RemoteError) as error:
             self.error = str(error)
 
     def show(self, speed: float = 1.0, note: str = "") -> None:
@@ -368,9 +376,34 @@ class Page:
         self._reset = gui.add_button("Reset", hint="Begins the episode of the seed.")
         self._seed_shown = session.seed
         self._on_click(self._record, lambda: session.record(int(self._seed.value)))
-        self._on_click(self._keep, session.keep)
+        self._on_click(self._keep, lambda: session.keep(self._label()))
         self._on_click(self._discard, session.discard)
         self._on_click(self._reset, lambda: session.reset(int(self._seed.value)))
+
+    def _add_policy(self, policy: ActingPolicy) -> None:
+        """Adds the controls of a policy: takeover, label of the take, and instruction."""
+        gui = self._server.gui
+        session = self._session
+        with gui.add_folder("policy"):
+            session.held = add_takeover(
+                gui,
+                lambda: self._requests.put(session.take_over),
+                lambda: self._requests.put(session.give_back),
+            )
+            self._labels = gui.add_dropdown(
+                "Label", tuple(LABELS), hint="Who decides whether a kept take is a success."
+            )
+            self._instruction = gui.add_text("Instruction", policy.instruction)
+            instruct = gui.add_button("Set the instruction", hint="From the next take on.")
+        self._on_click(instruct, lambda: session.instruct(str(self._instruction.value)))
+
+    def _label(self) -> bool | None:
+        """Returns the label that a visitor has chosen for this take only; None: the task's."""
+        if self._session.policy is None:
+            return None
+        chosen = LABELS[str(self._labels.value)]
+        self._labels.value = next(iter(LABELS))
+        return chosen
 
     def _on_click(self, button: Any, request: Request) -> None:
         # A coroutine runs in the server's own loop, which keeps the order of clicks.

@@ -16,13 +16,17 @@ import numpy as np
 
 from stringline.datasets.contract.argument_checks import WHOLE
 from stringline.datasets.contract.contract import Array, Contract
+from stringline.datasets.embodiments.embodiment import Vector
 from stringline.datasets.files.atomic import NoSpaceError
-from stringline.datasets.store.episode import EpisodeAttributes
+from stringline.datasets.store.episode import INTERVENTIONS, EpisodeAttributes
 from stringline.datasets.store.episode_writer import EpisodeWriter
 from stringline.datasets.store.store import EpisodeStore
+from stringline.policies.remote.protocol import RemoteError
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
+from stringline.sim.statistics.attempts import Attempt
 from stringline.sim.teleop.steering import Speeds, Steering
+from stringline.sim.teleop.taking_over import ActingPolicy, HoldToRun
 
 SOURCE = "teleoperation"
 
@@ -31,7 +35,8 @@ class TakeRecorder:
     """Records the takes of one session.
 
     The store at `path` is made if it does not exist; recipe, contract, instruction and stages are
-    those of the world. `kept` are the names of the kept episodes.
+    those of the world; the instruction may be changed between takes. `kept` are the names of the
+    kept episodes.
 
     Raises:
         ValueError: The folder is not a store, or cannot be written.
@@ -48,7 +53,7 @@ class TakeRecorder:
     ) -> None:
         self._recipe = recipe
         self._contract = contract
-        self._instruction = instruction
+        self.instruction = instruction
         self._stages = stages
         self.store = _writable_store(Path(path), self._attributes(0))
         self.kept = list[str]()
@@ -95,8 +100,10 @@ class TakeRecorder:
             raise
         self._steps += 1
 
-    def keep(self, success: bool) -> str:
+    def keep(self, success: bool, extra: Mapping[str, Any] | None = None) -> str:
         """Adds the open take to the store, atomically, and returns the episode's name.
+
+        `extra` adds to its attributes.
 
         Raises:
             ValueError: There is no take, or it has no step.
@@ -106,7 +113,7 @@ class TakeRecorder:
             raise ValueError("There is no take to keep: nothing has been recorded.")
         with self._writer as writer:  # Leaving it without a commit discards the take.
             self._writer = None
-            name = writer.commit(success)
+            name = writer.commit(success, extra)
         self.kept.append(name)
         return name
 
@@ -123,7 +130,7 @@ class TakeRecorder:
         if drawn:
             extra["drawn"] = dict(drawn)
         return EpisodeAttributes(
-            self._contract, self._recipe.task, seed, None, SOURCE, self._instruction, extra
+            self._contract, self._recipe.task, seed, None, SOURCE, self.instruction, extra
         )
 
 
@@ -172,7 +179,8 @@ class StopConditions:
 class TeleopSession:
     """Steers a world and records takes.
 
-    A take begins at the start of its seed's episode, so that its seed and actions reproduce it.
+    A take begins at the start of its seed's episode, so that its seed and actions reproduce it. A
+    policy acts in takes, and a person can take over; outside of takes the arms hold.
 
     Attributes:
         world: World of the task; its first episode begins at once.
@@ -181,6 +189,10 @@ class TeleopSession:
         seed: Seed of the current episode.
         speeds: Speed limits of the arms.
         stop_conditions: Conditions that end a take.
+        policy: Acts in takes; if None, the person does.
+        held: Permits the motions of a person who has taken over.
+        by_hand: Whether a person has taken over.
+        attempts: Kept takes of the policy.
         steering: Targets of the arms.
         phase: State of the recording.
         result: Result of the last control period.
@@ -194,11 +206,17 @@ class TeleopSession:
     seed: int = 0
     speeds: Speeds = field(default_factory=Speeds)
     stop_conditions: StopConditions = field(default_factory=StopConditions)
+    policy: ActingPolicy | None = None
+    held: HoldToRun = field(init=False, default_factory=HoldToRun)
+    by_hand: bool = field(init=False, default=False)
+    attempts: list[Attempt] = field(init=False, default_factory=list)
     steering: Steering = field(init=False)
     phase: Phase = field(init=False, default=Phase.FREE)
     result: StepResult = field(init=False)
     notice: str = field(init=False, default="")
     images: dict[str, Array] = field(init=False, default_factory=dict)
+    _hands: list[list[int]] = field(init=False, default_factory=list)
+    _joins: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         """Begins the first episode that is not in the store."""
@@ -211,7 +229,7 @@ class TeleopSession:
         Takes always have images.
         """
         # In the type of the store, so that a replay is identical.
-        action = self.steering.step().astype(np.float32)
+        action = self._action().astype(np.float32)
         if self.phase is Phase.RECORDING:
             self._record(action)
         elif watched and self.world.frame_due:
@@ -226,27 +244,103 @@ class TeleopSession:
             self._success = self.result.success
             self._end_when_due()
 
+    def _action(self) -> Vector:
+        """Returns the joint targets (J,) of this control period."""
+        if self.policy is None or (self.by_hand and self.held.held):
+            return self.steering.step()
+        if self.by_hand or self.phase is not Phase.RECORDING:
+            return self.steering.q
+        before = self.steering.q
+        try:
+            action = self.policy.action(self.world)
+        except (ValueError, RemoteError) as error:
+            self.take_over()
+            self.notice = f"{error} The arms hold; you lead, or the policy is asked again."
+            return before
+        self.steering.reset(self._joined(before, action))
+        return self.steering.q
+
+    def _joined(self, before: Vector, action: Vector) -> Vector:
+        """Returns an action of the policy; its first ones are approached at a bounded speed."""
+        if self._joins:
+            limits = self.world.embodiment.velocity_limits / self.world.contract.control_hz
+            most = self.speeds.joints * limits
+            self._joins = bool((np.abs(action - before) > most).any())
+            action = before + np.clip(action - before, -most, most)
+        return action
+
+    def take_over(self) -> None:
+        """Lets a person lead in place of the policy, from the present targets on."""
+        if self.policy is None or self.phase is not Phase.RECORDING:
+            raise ValueError("There is no policy to take over from: press Record first.")
+        if not self.by_hand:
+            self.by_hand = True
+            self._hands.append([self.recorder.steps, self.recorder.steps])
+
+    def give_back(self) -> None:
+        """Lets the policy continue with a new plan."""
+        if self.policy is None or not self.by_hand:
+            raise ValueError("The policy acts already, or there is none; nobody has taken over.")
+        self.policy.begin(self.seed)
+        self._close_hand()
+        self._joins = True
+
+    def _close_hand(self) -> None:
+        """Notes the end of an intervention; one without a step is none."""
+        if self.by_hand:
+            first, _ = self._hands.pop()
+            if (last := self.recorder.steps) > first:
+                self._hands.append([first, last])
+        self.by_hand = False
+
+    def instruct(self, instruction: str) -> None:
+        """Gives the policy another instruction, from the next take on.
+
+        Raises:
+            ValueError: There is no policy, a take is open, or the policy does not know it.
+        """
+        if self.policy is None:
+            raise ValueError("An instruction is for a policy, and there is none.")
+        self._check_no_take("change the instruction")
+        before = self.policy.instruction
+        self.policy.instruction = instruction
+        try:
+            self.policy.begin(self.seed)
+        except ValueError:
+            self.policy.instruction = before
+            raise
+        self.recorder.instruction = instruction
+
     def record(self, seed: int | None = None) -> None:
         """Begins the episode of a seed, by default the same one again, and a take of it."""
         self._check_no_take("record another one")
         seed = self._checked_seed(seed)
+        if self.policy is not None:
+            self.policy.begin(seed)
         self._begin(seed)
         self.recorder.begin(seed, self.world.drawn)
         self.phase = Phase.RECORDING
 
-    def keep(self) -> str:
+    def keep(self, success: bool | None = None) -> str:
         """Adds the take to the store, goes on to the next seed, and returns the episode's name.
+
+        `success` is the label of a person; if None, the task decides.
 
         Raises:
             ValueError: There is no take, or it has no step.
             OSError: The episode cannot be written; the take is lost.
         """
         steps = self.recorder.steps
-        success = self._success
+        success = self._success if success is None else success
+        if steps:
+            self._close_hand()
+        about = {} if self.policy is None else {INTERVENTIONS: self._hands}
         try:
-            name = self.recorder.keep(success)
+            name = self.recorder.keep(success, about)
         finally:
             self.phase = self.phase if self.recorder.open else Phase.FREE
+        if self.policy is not None:
+            self.attempts.append(Attempt(self.policy.instruction, success, bool(self._hands)))
         self._begin(self.recorder.free_seed(self.seed + 1))
         seconds = steps / self.world.contract.control_hz
         self.notice = f"Kept {name}: {seconds:.1f} s, {'a success' if success else 'no success'}."
@@ -268,6 +362,9 @@ class TeleopSession:
         self.seed = seed
         self.phase = Phase.FREE
         self.notice = ""
+        self.by_hand = False
+        self._hands = []
+        self._joins = False
         self.world.begin(seed, self.options)
         self.steering.reset(self.world.start)
         self.result = StepResult(success=False, stage=0, time=0.0, expired=False)

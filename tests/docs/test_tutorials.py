@@ -89,6 +89,14 @@ FOLLOWED = {
             for task in ("hand_over_banana", "mug_on_plate")
         )
     ),
+    "tutorials/corrections.md": Page(
+        ("runs/corrected/training/checkpoint", "runs/corrected/after/report.html"),
+        smaller={
+            "stringline-collect": ("episodes=1", "workers=1"),
+            "stringline-train": TRAINING[:4],
+            "stringline-eval": EVALUATION,
+        },
+    ),
     "tutorials/own-policy.md": Page(
         ("runs/eval/report.html", "runs/few/checkpoint"),
         smaller={**SMALLER, "stringline-train": TRAINING[:4]},

@@ -17,6 +17,7 @@ from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.emulated_evaluation.real_time_runner import WireLine, wire_lines
 from stringline.real_robot.emulators.program.emulator_client import Emulator
+from stringline.real_robot.incidents.incident_recorder import LogPlan
 from stringline.real_robot.robots.backends import RobotBackend, ServoBackend, robot_backend
 from stringline.real_robot.safety.reasons import Mode, Reason
 
@@ -135,7 +136,7 @@ def wait(done: Callable[[], bool], device: DeviceProcess | None = None) -> None:
 
 
 @contextmanager
-def moving_arms(robot: str, folder: Path) -> Iterator[Arms]:
+def moving_arms(robot: str, folder: Path, log: LogPlan | None = None) -> Iterator[Arms]:
     """Starts arms and their device process, and waits until the arms move."""
     backend = backend_of(robot)
     limits = brisk_limits(backend)
@@ -144,7 +145,7 @@ def moving_arms(robot: str, folder: Path) -> Iterator[Arms]:
         driver = backend.driver(
             emulator.ports, period_s=PERIOD, lock_step=False, read_only=False, still_grippers=True
         )
-        device = stack.enter_context(DeviceProcess(driver, backend.embodiment, limits))
+        device = stack.enter_context(DeviceProcess(driver, backend.embodiment, limits, log=log))
         device.connect()
         device.arm()
         device.begin()

@@ -66,9 +66,9 @@ def end_cells(plan: ExperimentPlan, successes: dict[str, list[int]]) -> None:
         job.folder.mkdir(parents=True)
         (job.folder / FINISHED).write_text(json.dumps(job.commands))
     for cell in plan.cells():
-        if cell.seed >= len(successes.get(cell.recipe, ())):
+        if cell.seed >= len(successes.get(cell.label, ())):
             continue
-        count = successes[cell.recipe][cell.seed]
+        count = successes[cell.label][cell.seed]
         results = [
             EpisodeResult(FIRST + start, start < count, 1, "lifted", 3.0, 4, 20, 1)
             for start in range(20)
@@ -120,6 +120,57 @@ def test_ended_cells_are_not_run_again(attempt: Attempt, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_rounds_have_rows_a_curve_and_can_be_added(attempt: Attempt, tmp_path: Path) -> None:
+    arguments = (RECIPES, "task=hand_over_banana", "trainings=2", "output=out")
+    prepare(plan_of(*arguments))  # Without rounds.
+    plan = plan_of(*arguments, "rounds=1")
+    end_cells(
+        plan,
+        {
+            "cayley, round 0": [10, 12],
+            "cayley, round 1": [15, 17],
+            "rope, round 0": [4, 6],
+            "rope, round 1": [5, 7],
+        },
+    )
+    code, table, errors = attempt(*arguments, "rounds=1")
+    assert code == 0, errors
+    assert re.search(r"cayley, round 1 +hand_over_banana +80 % +\[\d+, \d+\] +75, 85", table)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert 'id="rounds"' in page
+    assert "round of corrections" in page
+    code, _, errors = attempt(*arguments, "rounds=1", "corrections=7")
+    assert code == USER_ERROR
+    assert "The rounds of " in errors
+    assert "corrections=50" in errors
+
+
+def test_the_commands_of_rounds() -> None:
+    """Each round corrects the policy before, and trains on from it with all corrections so far."""
+    rounds = (
+        "rounds=2",
+        "corrections=5",
+        "correct=[takeovers.drawn=1]",
+        "retrain=[trainer.steps=7]",
+    )
+    plan = plan_of(RECIPES, "task=hand_over_banana", "trainings=1", "output=out", *rounds)
+    last = plan.cells()[2]
+    assert (last.recipe, last.round, len(plan.cells())) == ("cayley", 2, 6)
+    commands = plan.job(last).commands
+    names = ["stringline-train", "stringline-eval"]
+    assert [command[0] for command in commands] == names + 2 * ["stringline-collect", *names]
+    assert plan.job(last.at(1)).commands == commands[:5]
+    collect, train, _ = commands[5:]
+    before = last.at(1).training / "checkpoint"
+    assert {f"policy={before}", "episodes=5", "takeovers.drawn=1"} <= set(collect)
+    wanted = {"encoder=cayley_per_head", f"initialise_from={before}", "keep_normalisation=true"}
+    assert {*wanted, "dataset.corrections=0.5", "trainer.steps=7"} <= set(train)
+    (stores,) = [part for part in train if part.startswith("dataset.stores=")]
+    assert stores.count("path:") == 3
+    assert stores.count("corrections/hand_over_banana") == 2
+
+
+@pytest.mark.slow
 def test_one_training_has_no_interval(attempt: Attempt, tmp_path: Path) -> None:
     arguments = (RECIPES, "task=hand_over_banana", "trainings=1", "output=out")
     plan = plan_of(*arguments)
@@ -168,6 +219,11 @@ def test_changes_of_an_experiment(attempt: Attempt) -> None:
         ([RECIPES, "task=fmb_1", "parallel=0"], "parallel must be an integer of at least 1"),
         ([RECIPES, "task=fmb_1", "evaluate=[sedes=3]"], "evaluate: There is no option 'sedes'"),
         ([RECIPES, "task=fmb_1", "clustr=ray"], "There is no option 'clustr'"),
+        ([RECIPES, "task=fmb_1", "rounds=-1"], "rounds must be an integer of at least 0"),
+        (
+            [RECIPES, "suite=quick", "rounds=1", "train=[dataset.path=x]"],
+            "rounds needs the task in which the expert corrects: task=NAME",
+        ),
         ([RECIPES, "task=fmb_1", "minutes=0"], "minutes must be a number above 0 (got 0)"),
         (
             [RECIPES, "task=fmb_1", "minutes=60", "train=[trainer.steps=300]"],

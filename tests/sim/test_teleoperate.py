@@ -190,6 +190,10 @@ def check(episode: StoredEpisode, height: float) -> None:
             ["gamepad.device={tmp}/js0"],
             r"There is no gamepad at {tmp}/js0 \(No such file or directory\). Found: none.",
         ),
+        (
+            ["policy=kuka_pick", "task=hand_over_banana"],
+            r"task is hand_over_banana, but kuka_pick was trained on kuka_pick\. Choose task=kuka_",
+        ),
         (["seed=-1"], r"seed must be an integer of at least 0 \(got -1\)"),
         (["speeds.linear=0"], r"The speeds are linear=0, .*allowed: above 0"),
         (["gamepad.layout.takes=3"], r"There is no option 'gamepad.layout.takes'.*take"),

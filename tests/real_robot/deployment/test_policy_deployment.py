@@ -234,13 +234,18 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
         (("mode=dryrun",), "There is no mode of deployment 'dryrun'. Did you mean 'dry_run'"),
         (("mode=teleop",), "mode=teleop has no policy"),
         (("mode=calibrate",), "mode=calibrate has no policy"),
-        (
-            ("mode=shadow",),
-            "mode=shadow and take_over=true run in real time: robot.lock_step=false",
+        *(
+            (
+                (chosen,),
+                "mode=shadow, take_over and episodes run in real time: robot.lock_step=false",
+            )
+            for chosen in ("mode=shadow", "take_over=leaders", "take_over=page", "episodes=2")
         ),
+        (("take_over=pag",), "There is no take_over 'pag'. Did you mean 'page'"),
+        (("episodes=0",), "episodes must be an integer of at least 1"),
         (
-            ("take_over=true",),
-            "mode=shadow and take_over=true run in real time: robot.lock_step=false",
+            ("take_over=leaders", "robot=kuka_emulated", "robot.lock_step=false"),
+            "kuka_emulated has no leaders: .*take_over=page",
         ),
         (("seed=-1",), r"seed must be an integer of at least 0 \(got -1\)"),
         (("seconds=0",), r"seconds must be a number above 0 \(got 0\)"),
@@ -251,8 +256,8 @@ def test_a_shadow_goes_beside_the_arms_and_all_is_recorded(
             "view is 'here'; allowed: null, spawn, FILE.rrd, or rerun.http://HOST:PORT/proxy",
         ),
         (
-            ("take_over=true", "mode=dry_run", "robot.lock_step=false"),
-            "A dry run moves no arms, so a person cannot take over",
+            ("take_over=page", "mode=dry_run", "robot.lock_step=false"),
+            "A dry run moves no arms: take_over=null episodes=1",
         ),
     ],
 )
