@@ -229,7 +229,7 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
             "SafeCommand",
         ),
         "real_robot.emulated_evaluation.loop_evaluation": ("LoopEvaluation",),
-        "real_robot.robots.arm_backend": ("ArmBackend",),
+        "real_robot.robots.backends": ("ArmBackend",),
         "real_robot.safety.filter": ("SafetyFilter",),
         "real_robot.safety.limits": ("SafetyLimits",),
     },

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from stringline.datasets.contract.contract import Contract
 from stringline.datasets.embodiments.embodiment_record import embodiment_of
 from stringline.datasets.files.atomic import explained_full_disk, write_all, write_file
-from stringline.sim.statistics.attempts import Attempt, rates_alone
-from stringline.sim.statistics.intervals import Rate
+from stringline.sim.statistics.intervals import Attempt, Rate, rates_alone
 
 _POSITION_SLACK_RAD = 1e-3  # A target within this distance of a limit counts as a hit.
 _SPEED_SLACK = 1e-3  # Relative rounding error of the differences of 32-bit targets.

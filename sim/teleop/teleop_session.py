@@ -24,7 +24,7 @@ from stringline.datasets.store.store import EpisodeStore
 from stringline.policies.remote.protocol import RemoteError
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.environment.environment import StepResult, TaskEnvironment
-from stringline.sim.statistics.attempts import Attempt
+from stringline.sim.statistics.intervals import Attempt
 from stringline.sim.teleop.steering import Speeds, Steering
 from stringline.sim.teleop.taking_over import ActingPolicy, HoldToRun
 

@@ -21,9 +21,9 @@ from stringline.datasets.contract.contract import Array, Observation
 from stringline.datasets.embodiments.transforms import quaternion
 from stringline.datasets.store.episode import EpisodeAttributes, StoredEpisode
 from stringline.real_robot.deployment.leader_teleoperation import Teleoperation
+from stringline.real_robot.deployment.operated_session import TakeoverPage, open_page
 from stringline.real_robot.deployment.policy_deployment import recording
 from stringline.real_robot.deployment.supervised_run import SupervisedRun, Supervision
-from stringline.real_robot.deployment.takeover_page import TakeoverPage, open_page
 from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.device.device_state import DeviceState
 from stringline.real_robot.execution.approach import Approach

@@ -16,7 +16,7 @@ from stringline.sim.collect import open_recipe_world
 from stringline.sim.collection.collection_state import Recipe
 from stringline.sim.evaluation.results import attempts_table
 from stringline.sim.replay import replay_episode
-from stringline.sim.statistics.attempts import Attempt, rates_alone
+from stringline.sim.statistics.intervals import Attempt, rates_alone
 from stringline.sim.teleop.page import Page
 from stringline.sim.teleop.page_server import close_server, open_server
 from stringline.sim.teleop.taking_over import HELD_S, ActingPolicy, HoldToRun
