@@ -172,7 +172,7 @@ from stringline.real_robot.driver_interface.driver import ArmState as ArmState
 from stringline.real_robot.driver_interface.driver import RobotNotReadyError as RobotNotReadyError
 from stringline.real_robot.driver_interface.driver import SafeCommand as SafeCommand
 from stringline.real_robot.emulated_evaluation.loop_evaluation import LoopEvaluation as LoopEvaluation
-from stringline.real_robot.robots.arm_backend import ArmBackend as ArmBackend
+from stringline.real_robot.robots.backends import ArmBackend as ArmBackend
 from stringline.real_robot.safety.filter import SafetyFilter as SafetyFilter
 from stringline.real_robot.safety.limits import SafetyLimits as SafetyLimits
 from stringline.sim.collection.demonstration import record_episode as record_episode
