@@ -275,7 +275,8 @@ class Contract:
         and chains must agree: their names, home poses and capsules have no effect on a policy,
         which keeps its own. Each reason is one sentence.
         """
-        ours, theirs = self.kinematics, offered.kinematics
+        ours = self.kinematics
+        theirs = offered.kinematics
         from_files = ours is not None and theirs is not None
         names = ("base_frame", "control_hz", "joints", "arms", "action")
         found = []

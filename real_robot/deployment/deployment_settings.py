@@ -21,7 +21,9 @@ from stringline.real_robot.robots.robot_settings import RobotSettings, known_set
 from stringline.sim.worlds.task_settings import TaskSettings
 from stringline.sim.worlds.world_registry import check_own_arm
 
-LEADERS, PAGE = TAKEOVERS = ("leaders", "page")
+LEADERS = "leaders"
+PAGE = "page"
+TAKEOVERS = (LEADERS, PAGE)
 
 
 class DeploymentMode(StrEnum):

@@ -43,7 +43,9 @@ HOST = "127.0.0.1"
 _POLL_S = 0.05
 _SHOW_S = 0.2
 _LEADING_S = 0.3  # While a person leads, the leaders are read 50 times a second.
-_HOLD, _LEAD, _CONTINUE = "hold", "lead", "continue"
+_HOLD = "hold"
+_LEAD = "lead"
+_CONTINUE = "continue"
 _BUTTONS: Mapping[str, Key | str] = {
     "Hold": _HOLD,
     "End the episode": Key.END,

@@ -170,7 +170,8 @@ class SupervisedRun:
                     raise
                 # The arms are too far for the policy where a person has led them.
                 print_line(str(error))
-                self._pressed, episode = Key.HOLD, RealTimeEpisode(late=self.total.late)
+                self._pressed = Key.HOLD
+                episode = RealTimeEpisode(late=self.total.late)
             # A fault may come up while the arms brake.
             episode.fault = episode.fault or fault_of(self.supervision.device)
             self._add(episode)

@@ -340,7 +340,8 @@ class PolicySessions:
         Raises:
             ValueError: It does not.
         """
-        required, offered = self.policy.contract, message.contract
+        required = self.policy.contract
+        offered = message.contract
         if reasons := required.incompatibilities(offered):
             arm = required.kinematics is not None and offered.kinematics != required.kinematics
             way = " task.embodiment=menagerie:NAME or FILE chooses the arm of the world."

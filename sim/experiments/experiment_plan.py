@@ -403,7 +403,8 @@ def prepare(plan: ExperimentPlan) -> None:
                 f"choose another name for it, or another output."
             )
     for name in ("evaluation", "rounds"):
-        before, now = there.get(name), here.get(name)
+        before = there.get(name)
+        now = here.get(name)
         if before is not None and now is not None and before != now:
             raise ValueError(
                 f"The {name.rstrip('s')}s of {plan.output} were {_text(before)}; now they are "

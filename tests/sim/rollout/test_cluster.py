@@ -208,7 +208,7 @@ from pathlib import Path
 from stringline.sim.evaluation.runner import Evaluation
 from stringline.sim.rollout.cluster import RayCluster
 from tests.sim.evaluation.test_runner import WORLD, Wander
-from tests.sim.rollout.test_ray_cluster import SEEDS
+from tests.sim.rollout.test_cluster import SEEDS
 world, file, address = WORLD(), Path(sys.argv[1]), sys.argv[2]
 cluster = RayCluster(address)
 evaluation = Evaluation(
