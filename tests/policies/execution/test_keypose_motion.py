@@ -413,12 +413,12 @@ def test_a_gripper_that_is_stopped_searches_for_the_way_in(
 
     deepest = -1.0
     for _ in range(120):
-        track = cell.run(predict, 8, every=8)
+        cell.run(predict, 8, every=8)
         inside = np.linalg.inv(hole) @ ALOHA.forward_kinematics(cell.q)[ALOHA.arms[0]]
         deepest = max(deepest, float(inside[0, 3]))
     assert done
     assert (deepest > 0.025) == (beside_m < cell.clearance or search_m > beside_m)
-    check_smooth(track)
+    check_smooth(np.array(cell.track))
 
 
 def test_a_load_that_sticks_is_released_again_with_an_open_gripper() -> None:
