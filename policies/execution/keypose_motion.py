@@ -5,7 +5,8 @@ part, the stroke of the gripper, and the departure. The free motion is planned a
 prediction, from the position, speed and acceleration that the last plan commands now, so targets
 are smooth to their second derivative. What follows it is committed, since a hand close to an object
 hides it. A gripper that closed on nothing opens and goes back, and the next prediction may choose
-another mode.
+another mode. A gripper that is stopped before it opens may search for the way in, and an arm that
+holds something stays where it is when nothing is left to do.
 
 This module does not import torch.
 """

@@ -211,7 +211,8 @@ def test_twenty_takeovers_and_returns_stay_within_the_limits_at_the_arms(
         assert len(marks) == TAKEOVERS
         assert all(last > first for first, last in marks)
         repeat(arms, body, done.episode)
-        # A busy machine skips a bus for a cycle, whose next step is one of two periods.
+        # On a busy machine the goals of a bus are fewer, and a step may be one of two periods; a
+        # jump would be far larger.
         violations = arms.violations()
         checks = [line.check for line in arms.lines.values()]
         assert violations <= max(check.goals for check in checks) - min(
