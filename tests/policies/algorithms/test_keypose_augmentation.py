@@ -149,6 +149,28 @@ def test_a_slip_moves_the_release_so_that_the_load_still_arrives() -> None:
     assert (away[:, :HELD].amax(1) > 1e-4).any()
 
 
+def test_a_load_slips_along_the_pads_and_turns_about_their_axis() -> None:
+    """The pads close along y of the gripper: a load turns about y and slides in x and z."""
+    one = example()
+    batch = {key: value[:1].repeat(400, *[1] * (value.ndim - 1)) for key, value in one.items()}
+    found = augmented(replace(STILL, hold=1, slip=(0.01, 0.2)), batch)
+    inverse = torch.linalg.inv(batch[f"T_base_gripper/{ARMS[0]}"])
+    before, after = (moved(of["cloud/points"][:, :HELD], inverse) for of in (batch, found))
+    middle = before.mean(1, keepdim=True), after.mean(1, keepdim=True)
+    u, _, v = torch.linalg.svd((before - middle[0]).transpose(1, 2) @ (after - middle[1]))
+    turn = v.transpose(1, 2) @ u.transpose(1, 2)
+    torch.testing.assert_close(torch.linalg.det(turn), torch.ones(400).double())
+    shift = middle[1][:, 0] - (turn @ middle[0].transpose(1, 2))[..., 0]
+    about = torch.stack(
+        [turn[:, 2, 1] - turn[:, 1, 2], turn[:, 0, 2] - turn[:, 2, 0], turn[:, 1, 0] - turn[:, 0, 1]]
+    )
+    slipped = about.abs().amax(0) > 0
+    turns, shifts = 0.5 * about[:, slipped].std(1), shift[slipped].std(0)
+    assert 0.15 < turns[1] < 0.25
+    assert turns[[0, 2]].max() < 0.4 * turns[1]
+    assert shifts[1] < 0.4 * shifts[[0, 2]].min()
+
+
 def test_a_gripper_moves_with_its_load_and_its_targets_stay() -> None:
     batch = example()
     found = augmented(replace(STILL, hold=1, carry=(0.01, 0.1)), batch)
