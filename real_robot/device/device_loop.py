@@ -123,6 +123,7 @@ class DeviceLoop:
         self._unsound = False
         self._unsent: SafeCommand | None = None
         self._written_s = -np.inf
+        self._delayed_s = 0.0
         self._sent_s = np.zeros(len(driver.arms))
         self._suspension = None if silence_s is None else SuspensionClock()
         self._session = -1
@@ -143,6 +144,7 @@ class DeviceLoop:
             self._log.event("begin", session=session)
         self._state = self._driver.read(clock)
         self._sent_s = np.full(len(self._driver.arms), clock())
+        self._delayed_s = 0.0
         self._report_unsound(self._state, clock())
         self._unchecked = None if acknowledged is None else self._state
         kept = NONE if acknowledged is None else self._filter.fault_reasons & ~acknowledged
@@ -182,6 +184,7 @@ class DeviceLoop:
         target = self._sampler.target(now)
         freshness = self._freshness(now)
         command = self._unsent = self._filter.step(target, self._state, now, freshness)
+        self._delayed_s = 0.0
         delay_s = clock() - now
         if delay_s <= self._period_s:
             delay_s += self._space(clock)
@@ -189,6 +192,7 @@ class DeviceLoop:
             self._filter.withdraw(delay_s)
         else:
             self._written_s = clock()
+            self._delayed_s = max(0.0, self._written_s - now - freshness.ahead_s)
             self._judge(self._driver.write(command), command, now)
         self._unsent = None
         self._tick += 1
@@ -252,6 +256,7 @@ class DeviceLoop:
             stop_line_age_s=stop_line_age_s,
             unsent_s=max(0.0, float((now - self._sent_s).max()) - self._period_s),
             ahead_s=0.0 if self._wait is None else max(0.0, self._due_s - now),
+            delayed_s=self._delayed_s,
         )
 
     @property

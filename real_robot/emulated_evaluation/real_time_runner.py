@@ -53,10 +53,11 @@ from stringline.real_robot.safety.limits import SafetyLimits
 
 Vector = NDArray[np.float64]
 
-# Times of arrival differ from those at which the goals were sent, which decide whether a goal
-# continues a motion: see `RestAfterGap`.
-_IN_TIME_PERIODS = 1.2
-_GAP_PERIODS = 3.0
+# Two goals decided in time are at most one and a half periods apart, see `RestAfterGap`; each may
+# be sent up to a period after its decision, and may arrive when the next one is decided.
+_IN_TIME_PERIODS = 1.5
+_LATE_PERIODS = 2.5
+_GAP_PERIODS = 4.0
 
 
 class WireLine(Protocol):
@@ -145,10 +146,12 @@ class ServoLine:
 
     An episode begins at the measured pose of the arms, so its first goal need not continue the last
     one of the episode before. The device process records which goal that is; all others count.
-    Servos hold their last goal, so after a gap in the goals the next step is one from rest. A pause
-    of the computer between the decision on a goal and its arrival is also seen as a gap, which the
-    device process notices only at its next goal. So the step from rest may be the one after the
-    gap or, if that one continues the motion, the next.
+    Servos hold their last goal, so after a gap in the goals the next step is one from rest. When a
+    goal was sent is known only between two times, see `CapturedGoals`. A step from rest is allowed
+    where the gap may have been one, and demanded where it was one for certain. A pause of the
+    computer between the decision on a goal and its arrival is also seen as a gap, which the device
+    process notices only at its next goal. So after a long one the step from rest may also be the
+    next.
 
     Args:
         file: File of captured bytes, see the emulator's `--capture`.
@@ -162,9 +165,8 @@ class ServoLine:
         self._taken = 0
         self._starts: deque[int] = deque()
         self._waiting = np.zeros((0, SERVO_JOINTS))
-        self._times = np.zeros(0)
-        self._last_s = np.nan
-        self._late = False
+        self._times = np.zeros((0, 2))
+        self._last_s = np.full(2, np.nan)
         self._gap = False
 
     def begins_at(self, start: int) -> None:
@@ -187,20 +189,22 @@ class ServoLine:
             self._taken += end
 
     def _check(self, goals: Vector, times: Vector, *, begins: bool) -> None:
-        """Checks goals (T, 7) that arrived at these times (T,), in parts between gaps."""
-        periods = np.diff(times, prepend=self._last_s) / self._period_s
-        late = periods > _IN_TIME_PERIODS
-        # A goal that arrived late hides a part of the gap behind it.
-        uncertain = late | np.concatenate([[self._late], late[:-1]])
-        self._last_s = float(times[-1])
-        self._late = bool(late[-1])
-        parts = [0, *(np.flatnonzero(uncertain[1:]) + 1).tolist(), len(goals)]
+        """Checks goals (T, 7) that were sent between these times (T, 2), in parts between gaps."""
+        before = np.concatenate([self._last_s[None], times[:-1]])
+        self._last_s = times[-1]
+        earliest, latest = times.T / self._period_s
+        earliest_before, latest_before = before.T / self._period_s
+        late = latest - earliest_before > _IN_TIME_PERIODS
+        stood = earliest - latest_before > _LATE_PERIODS
+        gap = (latest - latest_before > _GAP_PERIODS) & ~stood
+        marked = late | np.concatenate([[self._gap], gap[:-1]])
+        parts = [0, *(np.flatnonzero(marked[1:]) + 1).tolist(), len(goals)]
         for first, end in pairwise(parts):
-            if self._gap and not self.check.fits_rest:
+            if stood[first] or (self._gap and not self.check.fits_rest):
                 self.check.halt()
-            elif uncertain[first]:
+            elif late[first]:
                 self.check.may_halt()
-            self._gap = bool(periods[first] > _GAP_PERIODS)
+            self._gap = bool(gap[end - 1])
             # The measured pose at which an episode begins is not among the goals.
             self.check.take(goals[first:end], begins=begins and first == 0, departed=True)
 

@@ -24,6 +24,9 @@ class RestAfterGap(StatelessStage):
     position that the controller commands, or, for servos, at their last goal: a goal at the
     measured position would be a step by the tracking error.
 
+    The gap begins when the last command was sent, not when it was decided. Otherwise arms to which
+    a slow computer sends in time would stop in a step, as sudden as the motion after a gap.
+
     A command that was lost on its way is such a gap, too: a servo keeps the goal before. If that
     lasts, as where a servo refuses its goals, it is a fault.
 
@@ -42,6 +45,7 @@ class RestAfterGap(StatelessStage):
         self._kept_since_s = np.zeros(len(self._kept))
         self._lost_s = np.full(len(self._kept), -np.inf)
         self._sent_s = np.full(len(self.limits.lower), np.inf)
+        self._sends = np.zeros(len(self.limits.lower), dtype=np.bool_)
 
     def act(self, cycle: Cycle) -> None:
         """Measures the gap since the last cycle, and since the last command to each joint."""
@@ -50,11 +54,13 @@ class RestAfterGap(StatelessStage):
         # Commands are spaced when they are sent. By the times of their decisions, an early one and
         # a late one would have a gap between them that the arms do not see.
         due_s = cycle.now + cycle.freshness.ahead_s
+        self._sent_s = self._sent_s + np.where(self._sends, cycle.freshness.delayed_s, 0.0)
         sends = ~np.broadcast_to(np.asarray(cycle.waits), self._sent_s.shape)
         begins = sends & self._stands(cycle, due_s - self._sent_s + suspended_s)
         if begins.any():
             cycle.limiter.restart(begins, self._place(cycle))
         self._continue_kept(cycle, sends)
+        self._sends = sends
         self._sent_s = np.where(sends, due_s, self._sent_s - suspended_s)
 
     def _continue_kept(self, cycle: Cycle, sends: NDArray[np.bool_]) -> None:

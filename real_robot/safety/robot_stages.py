@@ -95,11 +95,13 @@ class SoundState(StatelessStage):
         if wrong:
             cycle.state = self._check.repaired(cycle.state, cycle.before, cycle.now)
         count = len(wrong) + _wrong_ages(cycle.freshness)
-        # These two would make arms in motion stand.
+        # These would make arms in motion stand.
         if not is_age(cycle.freshness.suspended_s):
             cycle.freshness = replace(cycle.freshness, suspended_s=0.0)
         if not is_age(cycle.freshness.ahead_s):
             cycle.freshness = replace(cycle.freshness, ahead_s=0.0)
+        if not is_age(cycle.freshness.delayed_s):
+            cycle.freshness = replace(cycle.freshness, delayed_s=0.0)
         if count:
             cycle.fault(Reason.BAD_STATE, count)
 

@@ -57,6 +57,7 @@ class Freshness:
         unsent_s: Longest time for which a command to an arm is overdue: a period after the last
             one that was sent, if the arm can be sent one.
         ahead_s: Time from the beginning of this cycle until its command is due to be sent.
+        delayed_s: Time from when the last command was due until it was sent.
     """
 
     action_age_s: float = 0.0
@@ -68,6 +69,7 @@ class Freshness:
     stop_line_age_s: float = 0.0
     unsent_s: float = 0.0
     ahead_s: float = 0.0
+    delayed_s: float = 0.0
 
 
 class Retreat(NamedTuple):

@@ -59,11 +59,23 @@ def swing(home: Vector) -> ActionChunk:
     return ActionChunk(due, way)
 
 
+class NotingDevice(DeviceProcess):
+    """Notes the numbers of commands after which episodes have begun."""
+
+    starts: tuple[list[int], ...] = ()
+
+    def begin(self) -> None:
+        """Begins an episode."""
+        super().begin()
+        states = [state for state in self.recent() if state.session == self._session]
+        self.starts = (*self.starts, states[0].writes.tolist())
+
+
 @dataclass
 class Arms:
     """Moving arms, their device process and what arrives at their far end."""
 
-    device: DeviceProcess
+    device: NotingDevice
     emulator: Emulator
     lines: dict[str, WireLine]
     home: Vector
@@ -115,6 +127,10 @@ class Arms:
 
     def violations(self) -> int:
         """Returns the number of commands outside the limits so far."""
+        for starts in self.device.starts:
+            for line, start in zip(self.lines.values(), starts, strict=True):
+                line.begins_at(start)
+        self.device.starts = ()
         for line in self.lines.values():
             line.take(1 << 40)
         return sum(line.check.violations for line in self.lines.values())
@@ -145,7 +161,7 @@ def moving_arms(robot: str, folder: Path, log: LogPlan | None = None) -> Iterato
         driver = backend.driver(
             emulator.ports, period_s=PERIOD, lock_step=False, read_only=False, still_grippers=True
         )
-        device = stack.enter_context(DeviceProcess(driver, backend.embodiment, limits, log=log))
+        device = stack.enter_context(NotingDevice(driver, backend.embodiment, limits, log=log))
         device.connect()
         device.arm()
         device.begin()

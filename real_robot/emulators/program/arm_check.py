@@ -160,12 +160,16 @@ class CapturedGoals:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._at = 0
+        self._before_s = np.nan
         self._parser = Parser()
 
     def fresh(self) -> tuple[Vector, Vector]:
-        """Returns the goals (T, 7) since the last call, and their times of arrival (T,).
+        """Returns the goals (T, 7) since the last call, and when each was sent (T, 2).
 
-        Times are in seconds; NaN where the emulator recorded none, as in lock-step.
+        That is the earliest and the latest time, in seconds: a goal was sent after the arrival of
+        the bytes before it, with which it would have arrived otherwise, and before its own. A busy
+        emulator notes an arrival late, but a driver sends no goal before it has answered the read
+        of the same cycle. NaN where the emulator recorded no times, as in lock-step.
         """
         with self._file.open("rb") as stream:
             stream.seek(self._at)
@@ -174,14 +178,15 @@ class CapturedGoals:
         self._at += len(data)
         ends = [(end, when) for end, when in arrivals_in(self._file) if start < end < self._at]
         goals: list[Vector] = []
-        times: list[float] = []
+        times: list[tuple[float, float]] = []
         for end, when in [*ends, (self._at, self._time_of(self._at))]:
             found = goals_of(self._parser.feed(data[: end - start]))
             data = data[end - start :]
             start = end
             goals.append(found)
-            times += [when] * len(found)
-        return np.concatenate(goals), np.array(times)
+            times += [(self._before_s, when)] * len(found)
+            self._before_s = when
+        return np.concatenate(goals), np.array(times).reshape(-1, 2)
 
     def _time_of(self, count: int) -> float:
         return next((when for end, when in arrivals_in(self._file) if end >= count), np.nan)

@@ -36,6 +36,11 @@ Vector = NDArray[np.float64]
 TAKEOVERS = 20
 HZ = 50.0
 LEAD_S = 0.5
+PATIENCE_S = 30.0
+ROUNDING = 1e-9
+# Goals of an episode begin at the measured pose: braked arms are that near to their last goal, rad
+# and openings.
+AT_REST = 0.01
 BODIES: dict[str, Embodiment] = {"aloha": ALOHA, "fri": IIWA14}
 
 
@@ -96,17 +101,26 @@ class Resetting(NoKeys):
 
 
 class LeadersHand(Resetting):
-    """An operator with leaders, who presses the key to take over and to return."""
+    """An operator with leaders, who presses the key to take over and to return.
+
+    Attributes:
+        leads: Whether the arms follow; on a busy machine, long after the key to take over.
+    """
 
     def __init__(self, leaders: Brought, times: int) -> None:
         self._leaders = leaders
         self._left = times
         self._wait = after(LEAD_S)
+        self._too_long = after(PATIENCE_S)
+        self.leads = False
 
     def pressed(self, *anew: Key) -> Key | None:
-        if not self._wait():
+        assert not self._too_long(), "The time of a key never came."
+        if (Key.TAKE_OVER in anew and not self.leads) or not self._wait():
             return None
         self._wait = after(LEAD_S)
+        self._too_long = after(PATIENCE_S)
+        self.leads = False
         if Key.TAKE_OVER in anew:
             self._left -= 1
             return Key.TAKE_OVER
@@ -172,13 +186,19 @@ def led(way: str, arms: Arms, body: Embodiment, folder: Path, times: int) -> Led
             arms.device, folder / "store", attributes, body, NoFrames(), frame_hz=10.0
         ) as kept,
     ):
+
+        def by_hand(state: DeviceState, target: Vector) -> None:
+            kept.follow_by_hand(state, target)
+            if isinstance(keys, LeadersHand):
+                keys.leads = True
+
         supervision = Supervision(
             arms.device,
             body,
             keys,
             leaders=leaders,
             watchers=tuple(watchers),
-            record_by_hand=kept.follow_by_hand,
+            record_by_hand=by_hand,
         )
         run = SupervisedRun(robot, lambda: Swinging(body), 10, supervision)
         result = run.run(120.0, done=lambda: False, report=lambda state, _: kept.follow(state))
@@ -195,7 +215,10 @@ def led(way: str, arms: Arms, body: Embodiment, folder: Path, times: int) -> Led
 def test_twenty_takeovers_and_returns_stay_within_the_limits_at_the_arms(
     robot: str, way: str, tmp_path: Path
 ) -> None:
-    """Velocity and acceleration of what arrives; the recorded actions can be executed again."""
+    """Velocity and acceleration of what arrives; the recorded actions can be executed again.
+
+    They hold on a busy machine too: `ServoLine` judges by the times at which goals were sent.
+    """
     (tmp_path / "wire").mkdir()
     log = LogPlan(tmp_path / "log")
     with ExitStack() as stack:
@@ -211,16 +234,12 @@ def test_twenty_takeovers_and_returns_stay_within_the_limits_at_the_arms(
         assert len(marks) == TAKEOVERS
         assert all(last > first for first, last in marks)
         repeat(arms, body, done.episode)
-        # On a busy machine the goals of a bus are fewer, and a step may be one of two periods; a
-        # jump would be far larger.
-        violations = arms.violations()
-        checks = [line.check for line in arms.lines.values()]
-        assert violations <= max(check.goals for check in checks) - min(
-            check.goals for check in checks
-        )
-        assert max(check.velocity for check in checks) <= 2.0
-        assert max(check.acceleration for check in checks) <= 2.0
-        assert all(line.check.goals > 1000 for line in arms.lines.values())
+        assert arms.violations() == 0
+        for line in arms.lines.values():
+            assert line.check.goals > 1000
+            assert line.check.velocity <= 1.0 + ROUNDING
+            assert line.check.acceleration <= 1.0 + ROUNDING
+            assert line.check.resumed < AT_REST
 
 
 def repeat(arms: Arms, body: Embodiment, episode: StoredEpisode) -> None:

@@ -15,12 +15,12 @@ from tests.real_robot.moving_arms import (
     PERIOD,
     ROBOTS,
     Arms,
+    NotingDevice,
     backend_of,
     brisk_limits,
     wait,
 )
 
-from stringline.real_robot.device.device_process import DeviceProcess
 from stringline.real_robot.driver_interface.driver import ArmDriver, ArmState, SafeCommand
 from stringline.real_robot.emulated_evaluation.real_time_runner import wire_lines
 from stringline.real_robot.safety.reasons import Mode, Reason
@@ -77,7 +77,7 @@ def failing_arms(robot: str, defect: str, folder: Path) -> Iterator[tuple[Arms, 
             emulator.ports, period_s=PERIOD, lock_step=False, read_only=False, still_grippers=True
         )
         failing: Any = Failing(driver, defect, flag)
-        device = stack.enter_context(DeviceProcess(failing, backend.embodiment, limits))
+        device = stack.enter_context(NotingDevice(failing, backend.embodiment, limits))
         device.connect()
         device.arm()
         device.begin()

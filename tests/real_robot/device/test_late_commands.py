@@ -56,6 +56,40 @@ def test_a_command_is_not_sent_after_its_period(slow_to_start: Rig, gap_s: float
     )
 
 
+@pytest.mark.parametrize("between", [1.0, 1.4])
+def test_arms_go_on_after_a_command_that_was_sent_late(slow_to_start: Rig, between: float) -> None:
+    """The next decision is later than usual after the last one, but not after its sending."""
+    rig = slow_to_start
+    target = ALOHA.home.copy()
+    target[0] += 0.5
+    rig.want(target)
+    rig.cycle(20)
+    late_s = 0.8 * PERIOD
+    rig.loop.observe(rig.clock)
+    rig.loop.act(stopped(rig, late_s))
+    rig.now += late_s + between * PERIOD
+    rig.cycle(2)
+    steps = np.diff(rig.goals()[0][-6:, 0])
+    assert (steps > 2 * rig.limits.acceleration[0] * PERIOD**2).all()
+    most = rig.limits.acceleration[0] * PERIOD**2 + 2 * table.TICK_RAD
+    assert (np.abs(np.diff(steps)) <= most).all()
+
+
+def test_arms_that_wait_too_long_after_a_late_command_start_from_rest(slow_to_start: Rig) -> None:
+    rig = slow_to_start
+    target = ALOHA.home.copy()
+    target[0] += 0.5
+    rig.want(target)
+    rig.cycle(20)
+    late_s = 0.8 * PERIOD
+    rig.loop.observe(rig.clock)
+    rig.loop.act(stopped(rig, late_s))
+    rig.now += late_s + 1.6 * PERIOD
+    rig.cycle()
+    step = np.diff(rig.goals()[0][-2:, 0])[0]
+    assert abs(step) <= rig.limits.acceleration[0] * PERIOD**2 + table.TICK_RAD
+
+
 def test_a_command_within_its_period_is_sent(rig: Rig) -> None:
     target = ALOHA.home.copy()
     target[0] += 0.5

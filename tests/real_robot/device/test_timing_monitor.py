@@ -22,6 +22,7 @@ from stringline.real_robot.emulated_evaluation.real_time_runner import (
     wire_lines,
 )
 from stringline.real_robot.emulators.program.arm_check import (
+    CapturedGoals,
     FriLine,
     axis_check,
     goals_of,
@@ -291,43 +292,82 @@ def test_a_device_process_without_a_log_has_no_monitor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "periods", "violations"),
+    ("steps", "periods", "after_read", "violations"),
     [
-        ([3, 3, 3], [1.0, 1.0, 1.0], 0),
-        ([3, 0, 0], [1.0, 1.0, 1.0], 1),  # A sudden stop.
-        ([3, 1, 2], [1.0, 1.0, 1.0], 1),
-        ([3, 1, 2], [1.0, 2.2, 1.0], 0),  # From rest after a gap.
-        ([3, 3, 3], [1.0, 2.2, 1.0], 0),  # Late only on its way.
-        ([3, 3, 3], [1.0, 9.0, 1.0], 1),  # At the speed from before a gap.
-        ([3, 1, 2], [1.0, 9.0, 1.0], 0),
-        ([3, 3, 1], [1.0, 9.0, 1.0], 0),  # A pause after the decision on the goal.
-        ([3, 3, 3], [1.0, 9.0, 0.1], 1),  # Even if the next goal follows at once.
-        ([3, 3, 3], [1.0, 9.0, 9.0], 1),
-        ([3, 3, 1], [1.0, 1.5, 1.1], 0),  # The late goal hides a part of the gap behind it.
+        ([3, 3, 3], [1.0, 1.0, 1.0], 0.1, 0),
+        ([3, 0, 0], [1.0, 1.0, 1.0], 0.1, 1),  # A sudden stop.
+        ([3, 1, 2], [1.0, 1.0, 1.0], 0.1, 1),
+        ([3, 5, 5], [1.0, 1.0, 1.0], 0.1, 1),  # A jump, whatever is known of its time.
+        ([3, 5, 5], [1.0, 2.2, 1.0], 0.9, 1),
+        ([3, 5, 5], [1.0, 9.0, 1.0], 8.9, 2),  # And the next step is not one from rest.
+        ([3, 1, 2], [1.0, 2.2, 1.0], 0.1, 0),  # From rest after a gap.
+        ([3, 3, 3], [1.0, 2.2, 1.0], 0.1, 0),  # Late only on its way.
+        ([3, 3, 3], [1.0, 2.7, 1.0], 0.1, 1),  # At the speed from before a gap.
+        ([3, 3, 3], [1.0, 9.0, 1.0], 0.1, 1),
+        ([3, 3, 1], [1.0, 9.0, 1.0], 0.1, 2),
+        ([3, 1, 2], [1.0, 9.0, 1.0], 0.1, 0),
+        ([3, 1, 2], [1.0, 9.0, 1.0], 8.9, 0),
+        ([3, 3, 1], [1.0, 9.0, 1.0], 8.9, 0),  # A pause after the decision on the goal.
+        ([3, 3, 3], [1.0, 9.0, 0.1], 8.9, 1),  # Even if the next goal follows at once.
+        ([3, 3, 3], [1.0, 9.0, 9.0], 8.9, 1),
+        ([3, 3, 1], [1.0, 1.2, 1.1], 0.1, 1),
+        ([3, 3, 1], [1.0, 1.2, 1.1], 0.5, 0),  # The goal before was sent that much earlier.
     ],
 )
-def test_goals_of_servos_are_judged_by_the_times_of_their_arrival(
-    device: Device, tmp_path: Path, steps: list[int], periods: list[float], violations: int
+def test_goals_of_servos_are_judged_by_the_times_at_which_they_were_sent(
+    device: Device,
+    tmp_path: Path,
+    steps: list[int],
+    periods: list[float],
+    after_read: float,
+    violations: int,
 ) -> None:
+    """Each goal arrives some periods after the read of its cycle, at most as many as given."""
     limits = SafetyLimits.of(ALOHA, cartesian_speed=None, acceleration=60.0)
     change = 60.0 * PERIOD**2
-    seconds = 0.0
-    place = 0.0
-    times = ArrivalFile(tmp_path / "left.bin")
-    sizes = [(tmp_path / "left.bin").stat().st_size]
-    stamps = [0.0]
+    file = tmp_path / "left.bin"
+    times = ArrivalFile(file)
+    times.note(file.stat().st_size, 0.0)
+    seconds = place = 0.0
     for step, gap in zip([0, 1, 2, *steps], [1.0, 1.0, 1.0, *periods], strict=True):
         place += step * change
+        with file.open("ab") as stream:
+            read = protocol.sync_read(132, 4, MASTERS)
+            stream.write(read)
+        times.note(len(read), seconds + (gap - min(after_read, 0.99 * gap)) * PERIOD)
         seconds += gap * PERIOD
         goal = ALOHA.home.copy()
         goal[0] += place
+        size = file.stat().st_size
         device.arrive(goal)
-        sizes.append((tmp_path / "left.bin").stat().st_size)
-        stamps.append(seconds)
-    for count, stamp in zip(np.diff([0, *sizes]), stamps, strict=True):
-        times.note(int(count), stamp)
+        times.note(file.stat().st_size - size, seconds)
     times.close()
-    line = ServoLine(tmp_path / "left.bin", servo_check("left", limits, PERIOD), PERIOD)
+    line = ServoLine(file, servo_check("left", limits, PERIOD), PERIOD)
     line.take(1 << 40)
     assert line.check.goals == 7
     assert line.check.violations == violations
+
+
+@pytest.mark.parametrize("parts", [[1], [2, 1], [1, 2]])
+def test_a_goal_was_sent_between_the_bytes_before_it_and_its_arrival(
+    device: Device, tmp_path: Path, parts: list[int]
+) -> None:
+    """Bytes that arrived together may have been sent at any time since the bytes before them."""
+    file = tmp_path / "left.bin"
+    times = ArrivalFile(file)
+    captured = CapturedGoals(file)
+    times.note(file.stat().st_size, 0.0)
+    for number, count in enumerate(parts, 1):
+        size = file.stat().st_size
+        for _ in range(count):
+            device.arrive(ALOHA.home)
+        times.note(file.stat().st_size - size, float(number))
+    times.close()
+    goals, sent = captured.fresh()
+    assert goals.shape == (1 + sum(parts), 7)
+    expected = [
+        (number - 1.0, float(number)) for number, count in enumerate(parts, 1) for _ in range(count)
+    ]
+    assert np.isnan(sent[0, 0])
+    assert sent[0, 1] == 0.0
+    assert sent[1:].tolist() == [list(pair) for pair in expected]

@@ -77,6 +77,35 @@ def test_commands_in_even_periods_continue_although_their_decisions_are_not_even
         due_s += PERIOD
 
 
+@pytest.mark.parametrize(("between", "stands"), [(1.2, False), (1.49, False), (1.51, True)])
+def test_a_gap_begins_when_the_last_command_was_sent(between: float, stands: bool) -> None:
+    """A command that was sent half a period after its decision moves the arms from then on."""
+    run = moving()
+    delayed_s = 0.5 * PERIOD
+    run.now += delayed_s + (between - 1.0) * PERIOD
+    before = run.path[-1] - run.path[-2]
+    run.step(FAR, freshness=Freshness(delayed_s=delayed_s))
+    change = run.path[-1] - run.path[-2] - before
+    if stands:
+        assert_starts_from_rest(run)
+    else:
+        assert (np.abs(change) <= LIMITS.acceleration * PERIOD**2 + 1e-9).all()
+
+
+def test_the_delay_of_a_command_is_that_of_the_arms_that_it_was_sent_to() -> None:
+    """An arm that took no command in the last cycle has stood since the one before."""
+    run = moving()
+    run.step(FAR, accepts=np.array([True, False]))
+    run.now += 0.4 * PERIOD
+    before = run.path[-1] - run.path[-2]
+    run.step(FAR, freshness=Freshness(delayed_s=0.9 * PERIOD))
+    left, right = np.split(run.path[-1] - run.path[-2] - before, 2)
+    largest = LIMITS.acceleration * PERIOD**2 + 1e-9
+    assert (np.abs(left) <= largest[:7]).all()
+    assert (np.abs(right) <= largest[7:]).all()
+    assert np.abs(run.path[-1] - run.path[-2])[7:].any()
+
+
 def test_a_suspension_of_the_computer_counts_although_the_clock_stands_still() -> None:
     run = moving()
     run.step(FAR, freshness=Freshness(suspended_s=60.0))
