@@ -183,6 +183,7 @@ class KeyposeMotion:
         self._holds = [False] * len(self._arms)
         self._opening = dict.fromkeys(range(len(self._arms)), 1.0)
         self._misses: list[_Miss] = []
+        self._grasped: dict[int, Floats] = {}
         self._passed: dict[int, Floats] = {}
         self._released: dict[int, Floats] = {}
         self._doubts = 0
@@ -248,7 +249,8 @@ class KeyposeMotion:
         plan = self._plan
         assert plan is not None
         goal = plan.goal
-        if time < plan.free_until and self._lost(start, measured):
+        is_free = time < plan.free_until or time >= plan.done_at
+        if is_free and self._lost(start, measured):
             return
         if goal is None or time < plan.stroke_end - 1e-6 or plan.checked or plan.retreats:
             return
@@ -257,8 +259,8 @@ class KeyposeMotion:
         for arm in goal.acting:
             self._holds[arm] = goal.closes(arm)
             self._opening[arm] = float(goal.before[arm])
-            self._passed.pop(arm, None)
-            self._released.pop(arm, None)
+            for places in (self._passed, self._released, self._grasped):
+                places.pop(arm, None)
             if not self._acts_visibly(goal, arm):
                 self._passed[arm] = goal.pose[arm, :3, 3]
             elif self._opens(goal, arm):
@@ -269,6 +271,8 @@ class KeyposeMotion:
                 empty.append(arm)
                 self._holds[arm] = False
                 self._count_miss(arm, goal.pose[arm, :3, 3])
+            elif goal.closes(arm):
+                self._grasped[arm] = goal.pose[arm, :3, 3]
         if empty:
             self._retreat(time, start, goal, empty)
 
@@ -328,6 +332,8 @@ class KeyposeMotion:
         opened = q.copy()
         for arm in lost:
             self._holds[arm] = False
+            if arm in self._grasped:  # What slips out of the pads was not grasped well there.
+                self._count_miss(arm, self._grasped.pop(arm))
             self._set_opening(opened, arm, self._opening[arm])
         stop = self._planner.free(q, v, a, opened, 0.4)
         self._plan = self._joined(start, start, stop, goal=None)

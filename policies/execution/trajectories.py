@@ -343,7 +343,8 @@ class MotionSettings:
             target is where the gripper is: only the gripper acts.
         same_rad: Angle beside same_m, rad.
         jump_m: On the way, a prediction further away than this from the goal must come twice.
-        missed: Number of misses at a place after which another mode is chosen.
+        missed: Number of misses at a place after which another mode is chosen; a load that slips
+            out of the gripper is one as well.
         rest: Probability that an arm acts below which the arms rest.
         rest_holding: The same while a gripper holds something, which it would not keep for ever.
         reach_m: Remaining error of the kinematics from which a warning names a keypose as out of

@@ -161,9 +161,8 @@ def test_a_load_slips_along_the_pads_and_turns_about_their_axis() -> None:
     turn = v.transpose(1, 2) @ u.transpose(1, 2)
     torch.testing.assert_close(torch.linalg.det(turn), torch.ones(400).double())
     shift = middle[1][:, 0] - (turn @ middle[0].transpose(1, 2))[..., 0]
-    about = torch.stack(
-        [turn[:, 2, 1] - turn[:, 1, 2], turn[:, 0, 2] - turn[:, 2, 0], turn[:, 1, 0] - turn[:, 0, 1]]
-    )
+    odd = turn - turn.transpose(1, 2)
+    about = torch.stack([odd[:, 2, 1], odd[:, 0, 2], odd[:, 1, 0]])
     slipped = about.abs().amax(0) > 0
     turns, shifts = 0.5 * about[:, slipped].std(1), shift[slipped].std(0)
     assert 0.15 < turns[1] < 0.25

@@ -369,6 +369,43 @@ def test_an_empty_gripper_opens_and_goes_back_and_the_second_miss_changes_the_mo
 
 
 @dataclass
+class Slippery(Cell):
+    """What the first gripper holds slips out of it when it is lifted by 3 cm from a place.
+
+    Attributes:
+        place: (3,) where it is grasped.
+    """
+
+    place: Floats = field(default_factory=lambda: np.zeros(3))
+
+    def followed(self, target: Floats) -> Floats:
+        """Returns the measured joints of a target."""
+        lifted = ALOHA.forward_kinematics(target)[ALOHA.arms[0]][2, 3] - self.place[2]
+        self.held = np.where(lifted > 0.03, 0.0, 0.3) * np.ones(ARMS)
+        return super().followed(target)
+
+
+def test_a_load_that_slips_out_twice_at_a_place_changes_the_mode() -> None:
+    random = np.random.default_rng(6)
+    keypose = predicted(
+        [joints_near_home(random), joints_near_home(random)], (1.0, 0.0), share=(0.8, 0.2)
+    )
+    cell = Slippery(motion_of(), place=keypose.pose[0, 0, :3, 3])
+
+    def predict(_: float, q: Floats) -> PredictedKeypose:
+        """Predicts nothing more while the gripper holds something."""
+        return NOTHING if 0.25 < q[GRIPPERS[0]] < 0.35 else keypose
+
+    track = cell.run(predict, 800)
+    opening = track[:, GRIPPERS[0]]
+    strokes = np.flatnonzero((opening[1:] < 0.01) & (opening[:-1] >= 0.01)) + 1
+    near = [distances_mm(track, keypose, 0, mode) < 1.5 for mode in (0, 1)]
+    assert [bool(near[0][step]) for step in strokes[:3]] == [True, True, False]
+    assert near[1][strokes[2]]
+    check_smooth(track)
+
+
+@dataclass
 class Rim(Cell):
     """A plane that stops the first gripper, with a hole that it can enter.
 
