@@ -168,8 +168,8 @@ class CapturedGoals:
 
         That is the earliest and the latest time, in seconds: a goal was sent after the arrival of
         the bytes before it, with which it would have arrived otherwise, and before its own. A busy
-        emulator notes an arrival late, but a driver sends no goal before it has answered the read
-        of the same cycle. NaN where the emulator recorded no times, as in lock-step.
+        emulator notes arrivals late, but a driver sends a goal only after the emulator has answered
+        the read of the same cycle. NaN where the emulator recorded no times, as in lock-step.
         """
         with self._file.open("rb") as stream:
             stream.seek(self._at)

@@ -297,7 +297,7 @@ def test_a_device_process_without_a_log_has_no_monitor() -> None:
         ([3, 3, 3], [1.0, 1.0, 1.0], 0.1, 0),
         ([3, 0, 0], [1.0, 1.0, 1.0], 0.1, 1),  # A sudden stop.
         ([3, 1, 2], [1.0, 1.0, 1.0], 0.1, 1),
-        ([3, 5, 5], [1.0, 1.0, 1.0], 0.1, 1),  # A jump, whatever is known of its time.
+        ([3, 5, 5], [1.0, 1.0, 1.0], 0.1, 1),  # A jump is one at any time of sending.
         ([3, 5, 5], [1.0, 2.2, 1.0], 0.9, 1),
         ([3, 5, 5], [1.0, 9.0, 1.0], 8.9, 2),  # And the next step is not one from rest.
         ([3, 1, 2], [1.0, 2.2, 1.0], 0.1, 0),  # From rest after a gap.
